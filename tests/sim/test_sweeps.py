@@ -370,8 +370,15 @@ def test_nothing_is_decided_on_too_few_rounds() -> None:
 def test_the_shipped_example_can_be_swept_over_each_of_its_variables() -> None:
     path = Path(__file__).parents[2] / "examples" / "designs.toml"
     declared = spec.variables_of(path)
-    assert list(declared) == ["tenants", "warehouses", "terminals", "cpus", "memory"]
-    for over in ("tenants=1:32", "warehouses=1:8", "terminals=1,4", "cpus=1,2", "memory=2 GiB,4 GiB"):
+    assert list(declared) == ["tenants", "warehouses", "terminals", "cpus", "engine", "memory"]
+    for over in (
+        "tenants=1:32",
+        "warehouses=1:8",
+        "terminals=1,4",
+        "cpus=1,2",
+        "memory=2 GiB,4 GiB",
+        "engine=postgres,mariadb",
+    ):
         planned = sweep.planned_from(path, over=over)
         assert [each.sweep.value for each in planned.experiments.values() if each.sweep] == list(planned.experiments)
         assert next(iter(sweep.preview(planned))).startswith("sweep over ")

@@ -517,10 +517,10 @@ def test_a_plan_of_a_sweep_says_what_stands_in_the_way(dbtoll: Run, tmp_path: Pa
     code, out, _ = dbtoll("plan", "x.toml", "--over", "place=memory,/nowhere")
     assert code == 0
     assert re.search(r"place = memory: memory: about [0-9.]+ GiB, [0-9.]+ GiB are free: that does not fit", out)
-    assert "place = /nowhere: /nowhere is no directory" in out
+    assert "place = /nowhere: /nowhere: no directory on a device" in out
     assert "place = memory, /nowhere: 5 rounds do not fit" in out
     _, out, _ = dbtoll("plan", "x.toml", "--set", "place=memory")
-    assert re.search(r"devices in memory: about .* that does not fit", out)
+    assert re.search(r"devices: memory: about .* that does not fit", out)
     _, out, _ = dbtoll("plan", "x.toml", "--over", "tenants=1:20", "--limit", "p99=20ms", "--budget", "30m")
     assert "of 1 … 20 (20 values)" in out and out.count("buffer pools") == 2
     (tmp_path / "x.toml").write_text(SWEPT.format(arms=DESIGNED.format(design="shared")))

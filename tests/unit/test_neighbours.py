@@ -178,7 +178,8 @@ machines = {machines}
 
 def test_each_machine_of_an_arm_can_be_held_to_limits() -> None:
     own = 'write_rate = "10 MiB"\nread_requests = 50\nmemory_high = "512 MiB"\nneighbour_weight = 0.5'
-    made = spec.parse(LIMITS.format(stack="native", machines=2, own=own), "spec.toml")
+    text = LIMITS.format(stack="native", machines=2, own=own) + '\n[factors]\nneighbour = ["idle"]\n'
+    made = spec.parse(text, "spec.toml")
     resources = made.arms[0].configuration.resources
     assert (resources.write_rate, resources.read_requests) == (10 << 20, 50)
     assert (resources.memory_high_bytes, resources.neighbour_weight) == (512 << 20, 0.5)

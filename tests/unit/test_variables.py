@@ -147,6 +147,7 @@ def test_the_plan_lists_them_and_takes_values(tmp_path: Path, capsys: pytest.Cap
         "choices": [],
         "or_path": False,
         "least": None,
+        "most": None,
     }
     assert told["experiment"]["variables"]["scale"] == 0.5
 
