@@ -11,6 +11,8 @@ _NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%]*)\s*")
 MOST = (1 << 63) - 1
 """Of whole numbers, durations in ns and sizes in bytes: they have 64 bits."""
 
+FRACTION_MOST = 1e9
+
 _PARTS = re.compile(r"\s*[0-9.]+\s*[A-Za-z]+\s*")
 
 
@@ -42,9 +44,10 @@ def fraction(text: str) -> float:
     match = _NUMBER.fullmatch(text)
     if not match or match[2] != "%":
         raise ValueError(f"{text!r} is not a percentage such as 2%")
-    if len(match[1]) > 18:
+    value = float(match[1]) / 100
+    if value > FRACTION_MOST:
         raise ValueError(f"{text[:12]}… is no percentage that anything could have")
-    return float(match[1]) / 100
+    return value
 
 
 def _scaled(text: str, scales: dict[str, int], expected: str) -> int:

@@ -279,3 +279,16 @@ def test_a_plan_says_on_what_arms_lie_and_how_pools_are_dealt(
     assert "each arm has 2 processors and 4096 MiB of memory" in said
     assert "arm a: native, dedicated, servers=2, data on slow (hdd7200)" in said
     assert "buffer pools, equal in sum: a 2 of 512 MiB" in said
+
+
+def test_guests_have_a_part_of_the_memory_each() -> None:
+    """Also where nothing is split: a limit above it holds nothing."""
+    limited = text(resources='memory_high = "3 GiB"', arm='design = "isolated"\ntenants = 2')
+    assert spec.parse(limited, "f.toml").arms[0].configuration.resources.memory_high_bytes == 3 << 30
+    with pytest.raises(SpecError, match="each of its machines has 2048 MiB"):
+        spec.parse(limited.replace('stack = "native"', 'stack = "qemu"'), "f.toml")
+
+
+def test_a_percentage_may_have_many_digits() -> None:
+    margin = '[precision]\nmargin = "3.3333333333333333333333%"'
+    assert spec.parse(text(top=margin), "f.toml").precision.margin == pytest.approx(0.0333333333)

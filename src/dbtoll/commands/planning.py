@@ -65,7 +65,8 @@ class Needs:
 
     ``budget_s``: measuring ends then; ``visits`` of a round of one block; ``round_s_min``: what these take at least, without the
     starts; ``rounds_min``: that are needed for a verdict. Bytes: ``image_bytes`` while an image is made, ``data_bytes`` of the
-    loaded data as estimated, ``copies_bytes`` of a fresh copy for each unit, ``free_bytes`` of the cache's disk; ``devices``: of
+    loaded data as estimated, ``copies_bytes`` of a fresh copy for each unit, ``free_bytes`` of the cache's disk, on which a copy
+    ``may_share_blocks`` and so take no room of its own; ``devices``: of
     other places, what the devices of all arms take there; ``too_small``: devices that what is to lie there does not fit into.
     Copies and devices on another host are not in them. ``missing``: for which the ``command`` is one that brings it, null if no
     command does.
@@ -80,6 +81,7 @@ class Needs:
     data_bytes: int
     copies_bytes: int
     free_bytes: int
+    may_share_blocks: bool
     devices: tuple[Taken, ...]
     too_small: tuple[str, ...]
     missing: tuple[str, ...]
@@ -108,7 +110,7 @@ class Needs:
 
     def no_room(self) -> Iterator[str]:
         """What its disk and its devices lack for a run to begin."""
-        copies = () if _file_system(default_root()) in SHARING_BLOCKS else (self.copies,)
+        copies = () if self.may_share_blocks else (self.copies,)
         yield from (each.text for each in (*copies, *self.devices) if not each.fits)
         yield from self.too_small
 
@@ -190,6 +192,7 @@ def needs(experiment: Experiment) -> Needs:
         data_bytes=loaded_bytes,
         copies_bytes=taken.pop(ON_OWN_DISK),
         free_bytes=free_bytes(default_root()),
+        may_share_blocks=_file_system(default_root()) in SHARING_BLOCKS,
         devices=tuple(Taken(place, size, _free_at(place)) for place, size in taken.items()),
         too_small=tuple(_too_small(experiment)) if is_real else (),
         missing=tuple(f"{lack.what}: {lack.why}" for lack in missing),

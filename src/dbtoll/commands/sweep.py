@@ -81,7 +81,7 @@ def _planned(asked: Sweep, text: str, variables: Mapping[str, Any], *, exclusive
             )
         except SpecError as error:
             refused[value] = error
-            left_out.append(LeftOut(value, "", _without_places(error)))
+            left_out.append(LeftOut(value, "", _without_places(error, asked.file)))
             continue
         left_out += [LeftOut(value, arm, why) for arm, why in without.items()]
         if found is not None:
@@ -107,9 +107,9 @@ def _are_numbers(values: Iterable[Value]) -> bool:
     return not any(isinstance(value, str | bool) for value in values)
 
 
-def _without_places(error: SpecError) -> str:
+def _without_places(error: SpecError, file: str) -> str:
     """What is wrong, each once, without the file and the line."""
-    said = [re.sub(r"^\S.*?:\d+: ", "", each.message) for each in error.parts or (error,)]
+    said = [re.sub(rf"^{re.escape(file)}:\d+: ", "", each.message) for each in error.parts or (error,)]
     return "; ".join(dict.fromkeys(said))
 
 

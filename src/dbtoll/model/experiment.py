@@ -239,6 +239,10 @@ class Arm:
     layout: Layout = ONE_UNIT
     design: str = ""
 
+    def memory_parts(self, *, are_guests: bool) -> int:
+        """Of how many equal parts of its memory each of its machines has one. ``are_guests``: each has a kernel of its own."""
+        return self.layout.machines if are_guests or MEMORY in self.configuration.resources.split else 1
+
 
 FEWEST_DRAWS = 5
 """Independent draws that a level of the hierarchy needs before a verdict may rest on it (DESIGN §5)."""

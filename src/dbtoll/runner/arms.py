@@ -38,7 +38,6 @@ from dbtoll.machines.null_journal import NullJournal
 from dbtoll.machines.page_cache import write_back_and_drop
 from dbtoll.model.devices import Role
 from dbtoll.model.experiment import CPUS, Arm, Resources, Step
-from dbtoll.model.experiment import MEMORY as MEMORY_PART
 from dbtoll.model.json import AGENT, Json
 from dbtoll.model.layout import ONE_UNIT, Layout, Unit
 from dbtoll.model.machine import DATA, LOG, Address, Artifact, MachineSpec, Provision, ServerPlace
@@ -145,7 +144,7 @@ def packages_inside(arm: Arm, depth: int) -> tuple[str, ...]:
 
 def memory_parts(arm: Arm) -> int:
     """Of how many equal parts of the arm's memory each of its machines has one."""
-    return arm.layout.machines if MEMORY_PART in arm.configuration.resources.split else kernels(arm)
+    return arm.memory_parts(are_guests=boots(arm.stack[-1]))
 
 
 def kernels(arm: Arm) -> int:

@@ -646,7 +646,7 @@ class _Reader:
                 split_at, "split", f"{resources.cpus} processors are not dealt equally to {layout.machines} machines of {arm.name}",
                 f"cpus = {layout.machines} under [resources], or split = [\"memory\"]",
             )  # fmt: skip
-        for key, why, hint in spec_limits.not_to_be_held(arm, boots=any(map(_boots, arm.stack))):
+        for key, why, hint in spec_limits.not_to_be_held(arm, are_guests=_boots(arm.stack[-1])):
             given_at = f"{where}.resources" if key in self.table(f"{where}.resources") else "resources"
             raise self.error(given_at, key, why, hint)
         for kind in _devices(arm.stack) if layout.machines > 1 else ():

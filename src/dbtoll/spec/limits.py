@@ -37,8 +37,8 @@ def out_of_bounds(asked: Resources) -> Iterator[tuple[str, str, str]]:
         yield "neighbour_weight", why, "neighbour_weight = 0.25"
 
 
-def not_to_be_held(arm: Arm, *, boots: bool) -> Iterator[tuple[str, str, str]]:
-    """Of each limit that this arm's machines cannot have: its key, why, and what could be done. ``boots``: they are guests."""
+def not_to_be_held(arm: Arm, *, are_guests: bool) -> Iterator[tuple[str, str, str]]:
+    """Of each limit that this arm's machines cannot have: its key, why, and what could be done."""
     resources, step = arm.configuration.resources, arm.stack[-1]
     for of_step in (each.options for each in arm.stack):
         quota, period_ns = of_step.get("cpu_quota"), of_step.get("cpu_period", QUOTA_OPTIONS["cpu_period"].default)
@@ -56,7 +56,7 @@ def not_to_be_held(arm: Arm, *, boots: bool) -> Iterator[tuple[str, str, str]]:
     if resources.neighbour_weight is not None and arm.layout.machines == 1:
         why = f"{arm.name} is one machine, and what is in it has one weight"
         yield "neighbour_weight", why, "say it under [arm.resources] of arms of several machines"
-    of_machine = resources.memory_bytes // (arm.layout.machines if "memory" in resources.split or boots else 1)
+    of_machine = resources.memory_bytes // arm.memory_parts(are_guests=are_guests)
     if resources.memory_high_bytes is not None and resources.memory_high_bytes > of_machine:
         why = f"{arm.name}: each of its machines has {of_machine >> 20} MiB"
         yield "memory_high", why, f'memory_high = "{of_machine >> 21} MiB"'

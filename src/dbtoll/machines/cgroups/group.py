@@ -42,8 +42,8 @@ QUOTA_OPTIONS: Mapping[str, Option] = {
     ),
     "cpu_period": Option("duration", 100_000_000, "period of the quota", least=1_000_000, most=1_000_000_000),
 }
-"""Of environments that are held by such groups. A quota of 0 is none to Docker. The period's bounds are the kernel's, and
-`QUOTA_LEAST_NS` (kernel/sched/core.c, tg_set_cfs_bandwidth)."""
+"""Of environments that are held by such groups. A quota of 0 is none to Docker; the largest is of more processors than there are.
+The period's bounds are the kernel's, and `QUOTA_LEAST_NS` (kernel/sched/core.c, tg_set_cfs_bandwidth)."""
 
 QUOTA_LEAST_NS = 1_000_000
 """Of CPU time in a period."""
