@@ -1,10 +1,12 @@
-"""What a copy leaves behind in memory, and how it is let go."""
+"""What lies in the page cache: what a copy leaves behind there is let go, what was evicted is read again."""
 
 from __future__ import annotations
 
 from dbtoll.interfaces.machine import Machine
 
 COPY_DEADLINE_S = 1800.0
+
+_LARGER_FILES = ("-xdev", "-type", "f", "-size", "+256k")
 
 
 def write_back_and_drop(machine: Machine, target: str) -> None:
@@ -17,4 +19,10 @@ def write_back_and_drop(machine: Machine, target: str) -> None:
     """
     machine.run(["sync", "--file-system", target], timeout_s=COPY_DEADLINE_S)
     drop = ["-exec", "dd", "if={}", "iflag=nocache", "count=0", "status=none", ";"]
-    machine.run(["find", target, "-xdev", "-type", "f", "-size", "+256k", *drop], timeout_s=COPY_DEADLINE_S)
+    machine.run(["find", target, *_LARGER_FILES, *drop], timeout_s=COPY_DEADLINE_S)
+
+
+def read_again(machine: Machine, target: str) -> None:
+    """What lies in the larger files of ``target`` is in the page cache, as far as there is room for it."""
+    read = ["-exec", "dd", "if={}", "of=/dev/null", "bs=1M", "status=none", ";"]
+    machine.run(["find", target, *_LARGER_FILES, *read], timeout_s=COPY_DEADLINE_S)

@@ -9,6 +9,7 @@ NEIGHBOUR = "neighbour"
 
 NONE = "none"
 IDLE = "idle"
+PAGE_CACHE = "page_cache"
 CONNECTIONS = "connections"
 VACUUM = "vacuum"
 
@@ -18,13 +19,13 @@ AGGRESSORS: Mapping[str, str] = {
     "memory_bandwidth": "copies memory",
     "cache": "changes lines of memory as large as the processor's last cache",
     "fsync": "writes small pages where its log lies, each made durable",
-    "page_cache": "reads files as large as the arm's memory, so that pages of others are evicted",
+    PAGE_CACHE: "reads files as large as the arm's memory, so that pages of others are evicted",
     CONNECTIONS: "opens and closes sessions of its server",
     VACUUM: "has its server write its own tables anew, one after the other",
 }
 """Level -> what the neighbour does, again and again, while the others work; its own terminals rest."""
 
-ACTS_ON: Mapping[str, str] = {"fsync": "log", "page_cache": "data"}
+ACTS_ON: Mapping[str, str] = {"fsync": "log", PAGE_CACHE: "data"}
 """Aggressor -> what of the others' lies where it acts; it has no effect where that is memory."""
 
 WORKING = "load_x1"
@@ -52,7 +53,7 @@ COUNTED: Mapping[str, tuple[str, ...]] = {
     "memory_bandwidth": ("bytes_copied",),
     "cache": ("lines_touched",),
     "fsync": ("fsyncs", "bytes_written"),
-    "page_cache": ("bytes_read",),
+    PAGE_CACHE: ("bytes_read",),
     CONNECTIONS: ("connections", "refused"),
     VACUUM: ("statements",),
     SERVER_KILLED: ("processes_killed",),

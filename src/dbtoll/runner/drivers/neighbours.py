@@ -12,14 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from dbtoll.channel.frames import json_object
 from dbtoll.channel.replies import Disturbed, check
 from dbtoll.errors import EngineError, Unavailable
 from dbtoll.interfaces.engine import RewritingEngine
 from dbtoll.interfaces.machine import Process
+from dbtoll.machines.page_cache import read_again
 from dbtoll.model.json import AGENT, Json
-from dbtoll.model.neighbours import AGGRESSORS, CONNECTIONS, COUNTED, IDLE, VACUUM
+from dbtoll.model.neighbours import AGGRESSORS, CONNECTIONS, COUNTED, IDLE, PAGE_CACHE, VACUUM
 from dbtoll.runner.arms import RunningArm, RunningUnit
 from dbtoll.runner.drivers.protocol import PROBLEM_MAX
 from dbtoll.store import schema
@@ -31,7 +33,7 @@ POLL_S = 0.01
 MEMORY_SHARE = 8
 """An aggressor has one of so many parts of what a unit has of the arm's memory, the same in every design."""
 MEMORY_MAX_BYTES = 256 << 20
-THREADS = {IDLE: 1, "fsync": 4, "page_cache": 1, CONNECTIONS: 4, VACUUM: 1}
+THREADS = {IDLE: 1, "fsync": 4, PAGE_CACHE: 1, CONNECTIONS: 4, VACUUM: 1}
 """Aggressor -> how many do it at once; all others as many as the arm has processors, in every design."""
 
 
@@ -47,7 +49,7 @@ def request_of(running: RunningArm, unit: RunningUnit, level: str, length_ns: in
         # A storm of commits is where commits are waited for.
         "folder": place.log if level == "fsync" and place.log else place.data,
         # As much as the arm has for everything, so more than it can have in its page cache.
-        "file_bytes": resources.memory_bytes if level == "page_cache" else 0,
+        "file_bytes": resources.memory_bytes if level == PAGE_CACHE else 0,
         "deadline_ns": length_ns + round(ACTING_DEADLINE_S * 1e9),
     }
     if level in (CONNECTIONS, VACUUM):
@@ -79,6 +81,11 @@ def acting(running: RunningArm, level: str, length_ns: int) -> Iterator[Callable
         ended = process.wait(ACTING_DEADLINE_S)
     last = reports(ended.output)[-1]
     told.append(did_between(level, first, last, ended_early=None if still else _said(ended.output)))
+    if level == PAGE_CACHE:
+        # BIAS: what it evicted would be read again in the next window, whose level has nothing to do with it.
+        running.in_parallel(
+            [partial(read_again, running.first_unit_of(each).machine, each.place.data) for each in running.servers]
+        )
 
 
 @dataclass(frozen=True, slots=True)
