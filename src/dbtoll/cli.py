@@ -124,7 +124,8 @@ def _only(over: list[str]) -> str:
 SweepLimit = Annotated[
     str | None,
     typer.Option(
-        "--limit", help="p99=20ms or new_order.p99=20ms: look for the largest value at which each design keeps it."
+        "--limit",
+        help="p99=20ms or new_order.p99=20ms: look for the largest value at which every tenant of a design keeps it.",
     ),
 ]
 SweepCosts = Annotated[

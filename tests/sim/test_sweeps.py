@@ -18,6 +18,7 @@ from dbtoll.analysis.sweeps.builder import Swept
 from dbtoll.analysis.sweeps.crossovers import banded, crossings, segments
 from dbtoll.cli import app
 from dbtoll.commands import sweep
+from dbtoll.environments.simulated.world import World
 from dbtoll.errors import RunFolderError, Unavailable, UsageError
 from dbtoll.model.experiment import Precision, Verdict
 from dbtoll.runner import run
@@ -180,6 +181,47 @@ def test_the_largest_value_within_a_limit_is_found_with_its_price(planted: Path,
     assert prices["grows"]["tenants"] == 1 and prices["grows"]["cost_most"] == 15
     shown = asked("sweep", result["values"][0]["run"], "--resume", "--runs-dir", str(tmp_path / "runs"), "-q")
     assert "largest effect with p99 below" in shown.stdout and "EUR" in shown.stdout
+
+
+def test_a_tenant_that_is_slower_than_the_others_breaks_the_limit_for_all(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The median of all four together is that of the other three."""
+    slow = 3
+
+    def start_offset(world: World, arm: str, start: int) -> float:
+        return math.log(3.0) * (arm.startswith("fixed") and start % 4 == slow) + math.log1p(0.001) * (start // 4 % 2)
+
+    def limited(limit_us: float) -> tuple[dict[str, Any], str]:
+        runs = tmp_path / f"{limit_us:.0f}"
+        told = asked(
+            "sweep", str(short), "--over", "effect=0.05,0.1", "--set", "many=4", "--limit", f"p50={limit_us:.0f}us",
+            "--runs-dir", str(runs), "--json", "-q",
+        )  # fmt: skip
+        result = json.loads(told.stdout)
+        shown = asked("sweep", result["values"][0]["run"], "--resume", "--runs-dir", str(runs), "-q").stdout
+        return result, shown
+
+    def brackets(result: dict[str, Any]) -> dict[str, Any]:
+        return {each["design"]: each for each in result["brackets"]}
+
+    monkeypatch.setattr(World, "start_offset", start_offset)
+    first, _ = limited(1_000_000)
+    together_us = max(
+        point["estimate"] / 1e3
+        for curve in first["curves"]
+        for point in curve["points"]
+        if curve["measure"] == "p50" and point["estimate"] is not None
+    )
+    result, shown = limited(1.5 * together_us)
+    found = brackets(result)
+    assert (found["grows"]["holds"], found["grows"]["breaks"]) == (0.1, None)
+    assert found["fixed"]["holds"] is None and found["fixed"]["breaks"] is not None
+    (slowest,) = {point["slowest"] for point in found["fixed"]["points"]}
+    assert slowest == slow + 1
+    assert all(point["slowest_ns"] > 2e3 * together_us for point in found["fixed"]["points"])
+    assert "of every unit" in shown and f"unit {slow + 1}, the slowest" in shown
+    assert brackets(limited(6 * together_us)[0])["fixed"]["holds"] == 0.1, "where the slow one keeps it, all do"
 
 
 def test_costs_that_are_given_later_count(short: Path, tmp_path: Path) -> None:

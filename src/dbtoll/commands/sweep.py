@@ -199,8 +199,8 @@ def preview(planned: Planned) -> Iterator[str]:
         designs = max(len([arm for arm in each.arms if arm.copy_of is None]) for each in experiments.values())
         runs = min(len(experiments), designs * len(experiments).bit_length())
         yield (
-            f"search for the largest {sweep.variable} of {listed} at which {sweep.limit.measure} stays below "
-            f"{numbers.time_of(sweep.limit.ns)}: at most about {numbers.plural(runs, 'run')}"
+            f"search for the largest {sweep.variable} of {listed} at which {sweep.limit.measure} of every unit stays "
+            f"below {numbers.time_of(sweep.limit.ns)}: at most about {numbers.plural(runs, 'run')}"
         )
     yield (
         f"  {numbers.plural(runs, 'run')}, each measures for up to {numbers.span(budget_s)}, "

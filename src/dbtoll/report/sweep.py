@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Bracket,
         Contrast,
         Curve,
+        LimitPoint,
         Point,
         RatioPoint,
         SweepResult,
@@ -194,21 +195,35 @@ def contrast_text(contrast: Contrast, result: SweepResult) -> str:
 
 
 def bracket_text(bracket: Bracket, result: SweepResult) -> str:
-    """``dedicated: up to 8, not at 10``"""
-    holds = f"up to {value_text(bracket.holds)}" if bracket.holds is not None else "at no value for sure"
+    """``dedicated: up to 8 (unit 3, the slowest: 18 ms); no longer at 10 (unit 7, the slowest: 31 ms)``"""
+    slowest = {each.value: _slowest_text(each, result) for each in bracket.points}
+    holds = (
+        f"up to {value_text(bracket.holds)}{slowest[bracket.holds]}"
+        if bracket.holds is not None
+        else "at no value for sure"
+    )
     beyond = "no value was found at which it is broken"
     if bracket.breaks is not None:
         broken = value_text(bracket.breaks)
-        beyond = f"{broken} does not fit" if bracket.does_not_fit else f"no longer at {broken}"
+        beyond = f"{broken} does not fit" if bracket.does_not_fit else f"no longer at {broken}{slowest[bracket.breaks]}"
     open_at = [value_text(each.value) for each in bracket.points if each.keeps is None]
     cannot = f"; cannot tell at {', '.join(open_at)}" if open_at else ""
     return f"{bracket.design}: {holds}; {beyond}{cannot}"
 
 
+def _slowest_text(point: LimitPoint, result: SweepResult) -> str:
+    """In brackets; empty where it is not known."""
+    if point.slowest is None or point.slowest_ns is None:
+        return ""
+    several = any(part.tenants > 1 for part in result.parts)
+    return f" ({f'unit {point.slowest}, the slowest: ' if several else ''}{numbers.time_of(point.slowest_ns)})"
+
+
 def limit_title(result: SweepResult) -> str:
-    """``largest tenants with p99 below 20 ms``"""
+    """``largest tenants with p99 below 20 ms of every unit``"""
     assert result.limit is not None
-    return f"largest {result.variable} with {result.limit.measure} below {numbers.time_of(result.limit.ns)}"
+    of_all = " of every unit" if any(part.tenants > 1 for part in result.parts) else ""
+    return f"largest {result.variable} with {result.limit.measure} below {numbers.time_of(result.limit.ns)}{of_all}"
 
 
 def tenant_text(each: TenantPrice, result: SweepResult) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -32,7 +33,8 @@ from dbtoll.analysis.sweeps.schema import (
     ValueRun,
 )
 from dbtoll.analysis.visits.arrays import TimeArray
-from dbtoll.analysis.visits.metrics import QUANTILES, Metric, levels_key, response_quantile_together
+from dbtoll.analysis.visits.metrics import QUANTILES, Metric, failed, levels_key, quantile, response_quantile_together
+from dbtoll.analysis.visits.units import VisitTotals, merged
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.errors import RunFolderError
 from dbtoll.model.devices import KEYS
@@ -184,6 +186,20 @@ class Swept:
             of_rounds = stats.midmean(np.log(ns), -2)
         found = of_rounds[np.isfinite(of_rounds).all(axis=1)].mean(axis=1)
         return found if len(found) else f"no visit of {arm.name} counts"
+
+    def logs_of_units(self, value: Value, levels: Levels, limit: Limit, design: str) -> list[Floats]:
+        """[unit][round]: log of the limit's quantile, ns, of what all windows of the round answered; NaN where that is nothing, or
+        a window failed."""
+        arm, fraction = self.designs_at[value][design].name, QUANTILES[f"response_{limit.quantile}"]
+        rounds: dict[int, list[VisitTotals]] = defaultdict(list)
+        for visit in self.measured(value).of(levels):
+            if visit.arm == arm and visit.window is not None and not visit.first_execution:
+                rounds[visit.round].append(visit)
+        found = [
+            [quantile_of_unit(its, unit, fraction, limit.transaction) for unit in range(len(its[0].units))]
+            for its in rounds.values()
+        ]
+        return [np.log(each) for each in np.array(found).T]
 
     def why_left_out(self, value: Value, design: str) -> str:
         found = self._left_out(value, design)
@@ -435,8 +451,23 @@ def without_devices(design: str) -> str:
     return re.sub(rf", ({'|'.join(KEYS)})=.*", "", design)
 
 
+def quantile_of_unit(windows: Sequence[VisitTotals], unit: int, fraction: float, transaction: str) -> float:
+    """Of the response times of all of them together, of all transactions or of one kind, ns. NaN of nothing, or of a failure."""
+    if any(map(failed, windows)):
+        return math.nan
+    kinds = [
+        kind
+        for visit in windows
+        if (window := visit.units[unit].window) is not None
+        for name, kind in window["transactions"].items()
+        if transaction in ("", name)
+    ]
+    found = quantile(merged(kind["response_ns"]["buckets"] for kind in kinds), fraction)
+    return math.nan if found is None else float(found)
+
+
 def response(limit: Limit) -> Metric:
-    """The metric that a limit is about."""
+    """What a limit is about, of all units of an arm together."""
     return response_quantile_together(QUANTILES[f"response_{limit.quantile}"], limit.transaction)
 
 

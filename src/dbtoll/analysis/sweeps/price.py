@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dbtoll.analysis.effects import stats
+from dbtoll.analysis.effects.stats import Interval
 from dbtoll.analysis.result.schema import Levels
-from dbtoll.analysis.sweeps.crossovers import banded
 from dbtoll.analysis.sweeps.schema import Bracket, CheapestTenant, Contrast, LimitPoint, Price, TenantPrice
 from dbtoll.analysis.visits.metrics import levels_key
 from dbtoll.model.experiment import Arm
@@ -25,29 +26,42 @@ GIB = 1 << 30
 
 
 def brackets(swept: Swept) -> Iterator[Bracket]:
-    """Of each design, by the band of its quantile over the limit."""
-    limit = swept.sweep.limit
-    assert limit is not None
-    values = list(swept.by_value)
+    """Of each design."""
     for levels in swept.levels:
         for design in swept.designs:
-            logs = [swept.logs(value, levels, limit.measure, design) for value in values]
-            known = [np.empty(0) if isinstance(each, str) else each - math.log(limit.ns) for each in logs]
-            points = [
-                LimitPoint(value, _keeps(swept, value, design, found.band.low, found.band.high) if found.band else None)
-                for value, found in zip(values, banded(known, swept.precision), strict=True)
-                if design in swept.designs_at[value]
-            ]
+            here = [value for value in swept.by_value if design in swept.designs_at[value]]
+            points = [_point(swept, value, levels, design, len(here)) for value in here]
             unfit = [value for value in swept.sweep.values if swept.fits_not(value, design)]
             yield _bracket(levels, design, points, [v for v in unfit if design not in swept.designs_at.get(v, {})])
 
 
-def _keeps(swept: Swept, value: Value, design: str, low: float, high: float) -> bool | None:
-    """By the band. What failed or answered wrongly keeps no limit for sure."""
+def _point(swept: Swept, value: Value, levels: Levels, design: str, values: int) -> LimitPoint:
+    """By the intervals of all units, adjusted for the number of ``values``. That all keep the limit is what each of them has to
+    show, so it needs no other level for many (Berger 1982); that any breaks it does. What failed or answered wrongly keeps no limit
+    for sure."""
+    limit, precision = swept.sweep.limit, swept.precision
+    assert limit is not None
+    units = [each - math.log(limit.ns) for each in swept.logs_of_units(value, levels, limit, design)]
+    known = [each for each in units if np.isfinite(each).all()]
+    if not known or stats.too_few(len(known[0]), precision):
+        return LimitPoint(value, None)
+    alpha = (1 - precision.confidence) / values
+
+    def intervals(level: float) -> list[Interval]:
+        found = (stats.interval(each, level, precision.rounds_min) for each in known)
+        return [each for each in found if each is not None]
+
+    keeps = None
     bars = swept.measured(value).own_bars(swept.designs_at[value][design].name)
-    if low > 0:
-        return False
-    return True if high < 0 and not bars.all_of_them and not bars.good_news else None
+    if any(each.low > 0 for each in intervals(alpha / len(units))):
+        keeps = False
+    elif len(known) == len(units) and not bars.all_of_them and not bars.good_news:
+        keeps = True if all(each.high < 0 for each in intervals(alpha)) else None
+    if len(known) < len(units):
+        return LimitPoint(value, keeps)
+    means = [float(each.mean()) for each in units]
+    slowest = int(np.argmax(means))
+    return LimitPoint(value, keeps, slowest + 1, limit.ns * math.exp(means[slowest]))
 
 
 def _bracket(levels: Levels, design: str, points: Sequence[LimitPoint], unfit: Sequence[Value]) -> Bracket:

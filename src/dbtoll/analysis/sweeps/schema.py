@@ -134,17 +134,22 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class LimitPoint:
-    """Whether a design keeps the limit at one value, by the quantile's band: true, false, or null where that cannot be told."""
+    """Whether every unit of a design keeps the limit at one value: true, false, or null where that cannot be told.
+
+    ``slowest``: the number of the unit whose quantile is the longest over rounds, from 1, and ``slowest_ns`` that quantile: the
+    geometric mean over rounds, each of all its windows together. Null where a unit has none."""
 
     value: Value
     keeps: bool | None
+    slowest: int | None = None
+    slowest_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """Up to which value a design keeps the limit. ``holds``: the largest that does, with all below it that were measured;
-    ``breaks``: the smallest beyond that does not, or does not fit (``does_not_fit``). Null: none was found. Between the two it
-    cannot be told or was not measured."""
+    """Up to which value every unit of a design keeps the limit. ``holds``: the largest that does, with all below it that were
+    measured; ``breaks``: the smallest beyond that does not, or does not fit (``does_not_fit``). Null: none was found. Between the
+    two it cannot be told or was not measured."""
 
     levels: Levels
     design: str
