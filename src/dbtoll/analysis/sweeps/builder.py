@@ -33,8 +33,16 @@ from dbtoll.analysis.sweeps.schema import (
     ValueRun,
 )
 from dbtoll.analysis.visits.arrays import TimeArray
-from dbtoll.analysis.visits.metrics import QUANTILES, Metric, failed, levels_key, quantile, response_quantile_together
-from dbtoll.analysis.visits.units import VisitTotals, merged
+from dbtoll.analysis.visits.metrics import (
+    QUANTILES,
+    Metric,
+    buckets_together,
+    failed,
+    levels_key,
+    quantile,
+    response_quantile_together,
+)
+from dbtoll.analysis.visits.units import VisitTotals
 from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.errors import RunFolderError
 from dbtoll.model.devices import KEYS
@@ -455,14 +463,8 @@ def quantile_of_unit(windows: Sequence[VisitTotals], unit: int, fraction: float,
     """Of the response times of all of them together, of all transactions or of one kind, ns. NaN of nothing, or of a failure."""
     if any(map(failed, windows)):
         return math.nan
-    kinds = [
-        kind
-        for visit in windows
-        if (window := visit.units[unit].window) is not None
-        for name, kind in window["transactions"].items()
-        if transaction in ("", name)
-    ]
-    found = quantile(merged(kind["response_ns"]["buckets"] for kind in kinds), fraction)
+    its = [window for visit in windows if (window := visit.units[unit].window) is not None]
+    found = quantile(buckets_together(its, transaction), fraction)
     return math.nan if found is None else float(found)
 
 

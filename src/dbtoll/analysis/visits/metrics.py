@@ -210,16 +210,19 @@ def response_quantile_together(fraction: float, transaction: str = "") -> Metric
 
     def values(visits: Sequence[VisitTotals]) -> Iterator[VisitValue]:
         for visit in visits:
-            kinds = visit.window["transactions"] if visit.window is not None else {}
-            buckets = merged(
-                kind["response_ns"]["buckets"] for name, kind in kinds.items() if transaction in ("", name)
-            )
-            if kinds and failed(visit):
+            windows = [] if visit.window is None else [visit.window]
+            if windows and failed(visit):
                 yield visit, visit.query, math.nan
-            elif (found := quantile(buckets, fraction)) is not None:
+            elif (found := quantile(buckets_together(windows, transaction), fraction)) is not None:
                 yield visit, visit.query, float(found)
 
     return values
+
+
+def buckets_together(windows: Sequence[Json], transaction: str = "") -> list[tuple[int, int]]:
+    """Response times of all transactions of these windows together, or of one kind alone."""
+    kinds = [kind for window in windows for name, kind in window["transactions"].items() if transaction in ("", name)]
+    return merged(kind["response_ns"]["buckets"] for kind in kinds)
 
 
 def response_buckets(window: Json) -> list[tuple[int, int]]:
