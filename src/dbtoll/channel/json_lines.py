@@ -135,7 +135,9 @@ class BegunLines(Generic[R]):
     def __init__(self, lines: JsonLines, until: float, shape: Any, made: Callable[[Json, HeldAt], R]) -> None:
         self._lines, self._until, self._shape, self._made = lines, until, shape, made
         self._held = HeldAt()
-        self._ahead_ns: int | None = None  # of this program's clock, as far as it is known
+        # How far the driver's clock is ahead of this program's, and within what.
+        self._ahead_ns: int | None = None
+        self.ahead_within_ns = math.inf
 
     def ready(self) -> None:
         """Errors as `JsonLines.ask`."""
@@ -147,13 +149,16 @@ class BegunLines(Generic[R]):
             before_ns = time.monotonic_ns()
             self._lines.send({"command": "tell"}, self._until)
             told = self._lines.reply(self._until, Held)
-            middle_ns = (before_ns + time.monotonic_ns()) // 2
+            after_ns = time.monotonic_ns()
             asked_ns, read_ns = self._lines.bracket()
+            # Two clocks, and two ways: the one to this program is longer, and may be delayed where the other is not.
             if asked_ns is not None and read_ns is not None and read_ns - asked_ns < quickest_ns:
                 quickest_ns = read_ns - asked_ns
                 self._held = HeldAt(told["at_ns"], read_ns, asked_ns)
-                self._ahead_ns = told["at_ns"] - middle_ns
-            if quickest_ns < QUICK_NS:
+            if after_ns - before_ns < 2 * self.ahead_within_ns:
+                self._ahead_ns = told["at_ns"] - (before_ns + after_ns) // 2
+                self.ahead_within_ns = (after_ns - before_ns) / 2
+            if quickest_ns < QUICK_NS and self.ahead_within_ns < QUICK_NS:
                 return
 
     def go(self, in_ns: int = 0) -> None:

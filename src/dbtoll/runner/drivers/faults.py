@@ -20,13 +20,24 @@ from dbtoll.store import schema
 FILLER = "dbtoll-filler"
 """Beside the data of its server; the copy of the data is thrown away with it."""
 
-FILL = """
+RESERVE = """
 free=$(df --block-size=1 --output=avail "${1%/*}" | tail -n 1)
-nice -n -20 fallocate --length "$((free - 32 * 1024 * 1024))" "$1" 2>/dev/null
-LC_ALL=C exec nice -n -20 dd if=/dev/zero of="$1" bs=64k oflag=append conv=notrunc status=none
+size=$(stat --format=%s "$1" 2>/dev/null || echo 0)
+test "$free" -le "$2" || nice -n -20 fallocate --offset "$size" --length "$((free - $2))" "$1" 2>/dev/null
 """
-"""Reserved at once where the file system can: all but what servers may take meanwhile, as it reserves all or nothing. The rest is
-written, up to the error that says that nothing is left. Before the servers, where that is permitted: they compute meanwhile."""
+"""The file takes all room but so many bytes, where the file system can reserve it: all or nothing."""
+
+FILL = 'LC_ALL=C exec nice -n -20 dd if=/dev/zero of="$1" bs=64k oflag=append conv=notrunc status=none'
+"""What could not be reserved is written, up to the error that says that nothing is left. Before the servers, where that is
+permitted: they compute meanwhile."""
+
+ROOM_BYTES = 512 << 20
+"""What is left to the servers before the fault strikes: more than they write in a window. So it strikes within a moment also where
+room is taken as slowly as it is written, as in memory."""
+
+LEFT_BYTES = 32 << 20
+"""What servers may take while the rest is reserved."""
+
 FILL_S = 600.0
 
 RECOVERY_S = 120.0
@@ -92,7 +103,9 @@ class Striking:
 
 @contextmanager
 def striking(running: RunningArm, level: str, after_s: float) -> Iterator[Striking]:
-    """The fault strikes ``after_s`` from now, if the body lasts so long."""
+    """The fault strikes ``after_s`` from when the body begins, if it lasts so long."""
+    if level == DISK_FULL:
+        _reserve(running.units[-1], ROOM_BYTES)
     found = Striking(running, level, after_s)
     found.begin()
     try:
@@ -125,10 +138,15 @@ def _filler(unit: RunningUnit) -> str:
     return f"{unit.server.place.data}/{FILLER}"
 
 
+def _reserve(unit: RunningUnit, left_bytes: int) -> None:
+    unit.machine.run(["sh", "-c", RESERVE, "sh", _filler(unit), str(left_bytes)], check=False, timeout_s=FILL_S)
+
+
 def _fill(unit: RunningUnit) -> int:
     """All that is free on the file system of its data is taken. Returns the bytes. Unavailable where something else ended that, as
     what has no memory left for a device in memory does."""
     path = _filler(unit)
+    _reserve(unit, LEFT_BYTES)
     told = unit.machine.run(["sh", "-c", FILL, "sh", path], check=False, timeout_s=FILL_S)
     if b"No space left on device" not in told.error_output:
         raise Unavailable(
