@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from dbtoll import registry
+from dbtoll import registry, spec
 from dbtoll.analysis.reproduction.tables import PublishedTable, Quantity
 from dbtoll.analysis.reproduction.verdicts import Figure
 from dbtoll.analysis.result.schema import DiskModelFigure, DiskModelResult, Distance, Mean, WritesResult
@@ -45,6 +45,7 @@ class PlantedSweep(Sweep):
     longer: Planted = field(default_factory=dict)
     """By how much a transaction takes longer in ``design over design``."""
     holds: str = "log"
+    outgrown: tuple[int, ...] = ()
 
     @property
     def values(self) -> tuple[int, ...]:
@@ -237,10 +238,18 @@ def test_throughput_holds_until_memory_is_outgrown(
 def test_one_pool_is_best_where_memory_is_outgrown_most() -> None:
     pair = f"{DEDICATED} over {SHARED}"
     both = {(pair, 4): (0.1, 0.2), (pair, 8): (0.2, 0.5), (pair, 1): (-0.2, -0.1)}
-    assert outcomes("Z13", size=PlantedSweep(measured=SIZES, longer=both)) == ("reproduced", None)
-    assert outcomes("Z13", size=PlantedSweep(measured=SIZES, longer={**both, (pair, 4): (-0.2, -0.1)}))[0] == "differs"
+    assert outcomes("Z13", size=PlantedSweep(measured=SIZES, outgrown=SIZES[2:], longer=both)) == ("reproduced", None)
     assert (
-        outcomes("Z13", size=PlantedSweep(measured=SIZES, longer={**both, (pair, 4): (-0.2, 0.1)}))[0] == "cannot tell"
+        outcomes(
+            "Z13", size=PlantedSweep(measured=SIZES, outgrown=SIZES[2:], longer={**both, (pair, 4): (-0.2, -0.1)})
+        )[0]
+        == "differs"
+    )
+    assert (
+        outcomes("Z13", size=PlantedSweep(measured=SIZES, outgrown=SIZES[2:], longer={**both, (pair, 4): (-0.2, 0.1)}))[
+            0
+        ]
+        == "cannot tell"
     )
 
 
@@ -255,12 +264,36 @@ def devices(data: tuple[float, float], log: tuple[float, float]) -> Planted:
 
 def test_the_datas_device_is_busy_and_the_logs_is_less_so() -> None:
     def judged(data: tuple[float, float], log: tuple[float, float]) -> str | None:
-        return outcomes("Z15", size=PlantedSweep(measured=SIZES, busy=devices(data, log)))[0]
+        return outcomes("Z15", size=PlantedSweep(measured=SIZES, outgrown=SIZES[2:], busy=devices(data, log)))[0]
 
     assert judged((0.96, 0.99), (0.3, 0.5)) == "reproduced"
     assert judged((0.90, 0.94), (0.3, 0.5)) == "differs"
     assert judged((0.93, 0.97), (0.3, 0.5)) == "cannot tell"
     assert judged((0.96, 0.98), (0.99, 1.0)) == "differs"
+
+
+def test_no_claim_about_larger_databases_rests_on_smaller_ones() -> None:
+    pair = f"{DEDICATED} over {SHARED}"
+    smaller = PlantedSweep(
+        measured=SIZES[:2],
+        longer={(pair, 1): (0.1, 0.2), (pair, 2): (0.1, 0.2)},
+        busy=devices((0.96, 0.99), (0.3, 0.5)),
+    )
+    for claim in ("Z13", "Z15"):
+        assert outcomes(claim, size=smaller) == ("not measured", None)
+
+
+def test_databases_outgrow_the_memory_with_the_last_of_the_values_that_are_measured_by_default() -> None:
+    paper = registry.find("papers", "zhang2014")()
+    part = next(part for part in paper.about.parts if part.role == "size")
+    variable, _, values = part.over.partition("=")
+    assert variable == "warehouses"
+    arms = {
+        int(value): {arm.name: arm for arm in spec.read(paper.folder / part.file, variables={variable: value})[0].arms}
+        for value in values.split(",")
+    }
+    swept = SimpleNamespace(by_value=arms, designs_at=arms)
+    assert Sweep(cast(Any, swept)).outgrown == (8,) and len(arms) > 1
 
 
 def test_a_part_of_one_run_that_this_machine_cannot_run_is_left_out_beforehand() -> None:

@@ -23,6 +23,9 @@ ON_FASTER, ON_SLOWER = "log on the faster", "log on the slower"
 SWEEPS = ("tenants", "placement", "disks", "size", "other_engine")
 """Roles of the parts that are sweeps, with `_` for a space."""
 
+WAREHOUSE_BYTES = 100_000_000
+"""Of one warehouse in PostgreSQL: its tables with their indexes, as they are loaded (TPC-C 1.2.1)."""
+
 HYPERVISORS = ("xen", "vmware", "qemu")
 """Environments that are of the kind of the paper's."""
 
@@ -51,6 +54,16 @@ class Sweep:
     def of_several(self) -> tuple[int, ...]:
         """Without one tenant, for which one server is all that any design has."""
         return tuple(value for value in self.values if value > 1)
+
+    @property
+    def outgrown(self) -> tuple[int, ...]:
+        """The numbers of warehouses of each tenant with which the data of all are more than the memory of the dedicated design."""
+        arms = {value: self.swept.designs_at[value].get(DEDICATED) for value in self.values}
+        return tuple(
+            value
+            for value, arm in arms.items()
+            if arm and value * len(arm.layout.units) * WAREHOUSE_BYTES > arm.configuration.resources.memory_bytes
+        )
 
     @cached_property
     def isolated(self) -> str | None:

@@ -39,6 +39,7 @@ ON_THE_FAST_DEVICE = "the designs on the fast device"
 ON_TWO_DEVICES = "logs on the faster and on the slower device"
 ON_DISKS = "the designs on hard disks"
 LARGER = "databases that outgrow the memory"
+OUTGROWN = "all databases that are larger than the memory"
 ONE_OPERATION = "single operations with 1 to 16 instances"
 
 BUSY = 0.95
@@ -355,13 +356,13 @@ def _holds_and_falls(parts: Parts) -> Judged:
 
 @RULES.of("Z13")
 def _one_pool_is_best(parts: Parts) -> Judged:
-    rule = "a transaction takes longer in the dedicated design than in the shared one with the two largest databases"
+    rule = f"a transaction takes longer in the dedicated design than in the shared one, with {OUTGROWN}"
     sweep = parts.size
-    if sweep is None:
+    if sweep is None or not sweep.outgrown:
         return not_measured(rule, None, LARGER)
     figures = every(
         sweep.compared(DEDICATED, SHARED, value, f"dedicated over shared, {value} warehouses")
-        for value in sweep.values[-2:]
+        for value in sweep.outgrown
     )
     return _all_above(rule, figures)
 
@@ -384,15 +385,15 @@ def _disks_want_one_server(parts: Parts) -> Judged:
 @RULES.of("Z15")
 def _the_data_disk_is_busy(parts: Parts) -> Judged:
     rule = (
-        f"in both designs the data's device is busy for at least {_percent(BUSY)} of the time with the two largest databases, "
+        f"in both designs the data's device is busy for at least {_percent(BUSY)} of the time with {OUTGROWN}, "
         "and the log's for less"
     )
     sweep = parts.size
-    if sweep is None:
+    if sweep is None or not sweep.outgrown:
         return not_measured(rule, None, LARGER)
     busy, less = [], []
     for design in (DEDICATED, SHARED):
-        for value in sweep.values[-2:]:
+        for value in sweep.outgrown:
             data, log = (sweep.device(design, value, role) for role in ("data", "log"))
             pair = every(
                 sweep.mean(f"{design}, {value} warehouses, {role}", each.utilisation if each else None, value)
