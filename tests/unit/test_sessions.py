@@ -67,6 +67,32 @@ def test_without_a_sample_nothing_is_known() -> None:
     assert sessions.shares([told(1, 1)], WAITS, 1) is None
 
 
+@pytest.mark.parametrize("engine", ["postgres", "mariadb"])
+def test_no_share_is_said_of_what_the_server_cannot_tell(engine: str) -> None:
+    """MariaDB does not tell the locks of its log from the log: that nobody waits for them would be no finding."""
+    waits = registry.find("engines", engine).description.waits
+    visits = [
+        SimpleNamespace(
+            arm="a", levels={}, round=index, counts={"engine": {"counted": told(SECOND_NS // 2, 0, looks=10)}}
+        )
+        for index in range(5)
+    ]
+    asked = SimpleNamespace(
+        configuration=SimpleNamespace(engine=SimpleNamespace(name=engine), workload=SimpleNamespace(options={})),
+        layout=SimpleNamespace(in_server=SimpleNamespace(units=(1,))),
+    )
+    experiment = SimpleNamespace(arm=lambda _: asked, precision=SimpleNamespace(confidence=0.95))
+    run = SimpleNamespace(
+        plan=SimpleNamespace(experiment=experiment),
+        descriptions=SimpleNamespace(engines={engine: EngineDescription(engine, waits=waits)}),
+    )
+    result = sessions.find(cast(Any, SimpleNamespace(run=run, counting_passes=visits)), "a", {})
+    assert result is not None
+    names = {each.name for each in result.shares}
+    assert names >= {"on_cpu", "log_files", "data_files", "other_locks", "client"}
+    assert (names >= {"log_insert_lock", "log_write_lock"}) == (engine == "postgres")
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -18,7 +18,7 @@ SAMPLES = "looks"
 """How a history calls them."""
 SCHEDULED = ("run_ns", "run_queue_wait_ns", "elapsed_ns")
 
-WAITS = frozenset(Wait)
+ALWAYS_TOLD = frozenset({Wait.CLIENT, Wait.OTHER})
 STATES = (ON_CPU, RUN_QUEUE, RUNNING, *Wait)
 """In the order in which they are shown. ``RUNNING`` where a kernel does not tell the first two apart."""
 
@@ -48,10 +48,11 @@ def find(measured: ValidVisits, arm: str, levels: Levels) -> SessionsResult | No
     of_a_server = asked.configuration.workload.options.get("terminals", 1) * len(asked.layout.in_server.units)
     found = [each for its in rounds.values() if (each := shares(its, waits, of_a_server)) is not None]
     alpha = 1 - experiment.precision.confidence
+    can_be_told = {*waits.values(), *ALWAYS_TOLD}  # of another wait 0 would not be a finding
     means = [
         TimeShare(name, mean)
         for name in STATES
-        if (name in WAITS or any(each[name] for each in found))
+        if (name in can_be_told or any(each[name] for each in found))
         and (mean := mean_of([each[name] for each in found], alpha, most=1.0))
     ]
     return SessionsResult(samples, tuple(means), None if means else "no sample was taken")
