@@ -12,7 +12,7 @@ from typing import Any
 from dbtoll import units
 from dbtoll.errors import UsageError
 from dbtoll.machines.disk_models import MODELS
-from dbtoll.model.devices import KEYS, LOG_DEVICE, MEMORY, OWN, Device, Devices
+from dbtoll.model.devices import DATA_DEVICE, KEYS, LOG_DEVICE, MEMORY, OWN, Device, Devices
 from dbtoll.spec.options import flag, integer, text_value
 from dbtoll.spec.stack import LEVEL, demand_few
 
@@ -120,5 +120,5 @@ def levels(given: Mapping[str, str]) -> list[tuple[dict[str, str], str]]:
 
 
 def words(given: Mapping[str, str]) -> str:
-    """As they stand in an arm's name: ``data_device=slow, log_device=fast``."""
-    return ", ".join(f"{key}={value}" for key, value in given.items())
+    """As they stand in an arm's name: ``data_device=slow, log_device=fast``. Not of what an arm has anyway."""
+    return ", ".join(f"{key}={value}" for key, value in given.items() if (key, value) != (DATA_DEVICE, OWN))
