@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from dbtoll.analysis.reproduction.tables import PublishedTable, Quantity
 from dbtoll.analysis.reproduction.verdicts import Figure
 from dbtoll.analysis.result.schema import DiskModelFigure, DiskModelResult, Distance, Mean, WritesResult
 from dbtoll.analysis.sweeps.schema import Point
+from dbtoll.analysis.visits.valid import Bars
 from dbtoll.commands import reproduce
 from dbtoll.model.description import Wait
 from dbtoll.papers.zhang2014 import reproduced
@@ -46,6 +47,10 @@ class PlantedSweep(Sweep):
     """By how much a transaction takes longer in ``design over design``."""
     holds: str = "log"
     outgrown: tuple[int, ...] = ()
+    bad: Mapping[str, str] = field(default_factory=dict)
+    """Why nothing rests on a design."""
+    too_large: tuple[int, ...] = ()
+    """Values at which the isolated design was left out."""
 
     @property
     def values(self) -> tuple[int, ...]:
@@ -79,8 +84,11 @@ class PlantedSweep(Sweep):
         found = self.longer.get((f"{design} over {against}", value))
         return found and Figure(name, "overhead", (found[0] + found[1]) / 2, *found, published)
 
-    def why(self, value: Any) -> str:
-        return ""
+    def why(self, design: str, value: Any) -> str:
+        return self.bad.get(design, "")
+
+    def left_out(self, values: Any) -> str:
+        return "; ".join(f"{ISOLATED} at {value}: too large" for value in values if value in self.too_large)
 
     def part(self, value: Any) -> Any:
         def model(what: str, ms: float) -> DiskModelResult:
@@ -157,6 +165,8 @@ def test_waits_for_the_lock_of_the_log(
     [
         ({8: (0.3, 0.35), 16: (0.3, 0.35), 32: (0.05, 0.1)}, "reproduced"),
         ({8: (0.3, 0.35), 16: (0.3, 0.35)}, "cannot tell"),
+        ({32: (0.05, 0.1)}, "cannot tell"),
+        ({32: (0.3, 0.35)}, "differs"),
         ({8: (0.3, 0.35), 16: (0.1, 0.15), 32: (0.05, 0.1)}, "differs"),
         ({8: (0.3, 0.35), 16: (0.3, 0.35), 32: (0.3, 0.35)}, "differs"),
     ],
@@ -167,6 +177,77 @@ def test_processors_bind_the_dedicated_design_until_the_log_does(
     """Half of it is on processors and half of it waits for one."""
     states = {name: {(DEDICATED, value): ends for value, ends in at.items()} for name in ("on_cpu", "run_queue")}
     assert outcomes("Z08", tenants=PlantedSweep(measured=tuple(at), waits=states)) == (outcome, None)
+
+
+def test_no_share_of_a_design_that_failed_decides() -> None:
+    waits = {Wait.LOG_INSERT_LOCK: {(SHARED, 16): (0.69, 0.71), (DEDICATED, 16): (0.01, 0.02)}}
+    sound = PlantedSweep(measured=(8, 16), waits=waits)
+    assert outcomes("Z07", tenants=sound) == ("reproduced", "reproduced")
+    for bad in (SHARED, DEDICATED):
+        failed = replace(sound, bad={bad: "its data are wrong afterwards"})
+        assert outcomes("Z07", tenants=failed)[0] == "cannot tell"
+    assert outcomes("Z07", tenants=replace(sound, bad={SHARED: "it failed in 3 rounds"})) == (
+        "cannot tell",
+        "cannot tell",
+    )
+
+
+@pytest.mark.parametrize(
+    ("failures", "invalid", "rounds", "expected"),
+    [
+        ([], None, 5, ""),
+        (["a start failed"], None, 5, "a start failed"),
+        ([], "its data are wrong afterwards", 5, "its data are wrong afterwards"),
+        ([], None, 3, "3 rounds counted"),
+        ([], None, 0, "0 rounds counted"),
+    ],
+)
+def test_nothing_rests_on_a_design_that_failed_or_counts_in_few_rounds(
+    failures: list[str], invalid: str | None, rounds: int, expected: str
+) -> None:
+    """However many rounds its run has."""
+    asked = []
+
+    def own_bars(arm: str) -> Bars:
+        asked.append(arm)
+        return Bars(invalid, tuple(failures))
+
+    visits = [SimpleNamespace(arm="shared x8", round=index) for index in range(rounds)]
+    visits += [SimpleNamespace(arm="dedicated x8", round=index) for index in range(9)]
+    part = SimpleNamespace(
+        book=SimpleNamespace(measured=SimpleNamespace(own_bars=own_bars, visits=visits)),
+        too_few=lambda number: f"{number} rounds counted" if number < 5 else "",
+    )
+    swept = SimpleNamespace(
+        by_value={8: part},
+        designs_at={8: {SHARED: SimpleNamespace(name="shared x8")}},
+        why_left_out=lambda value, design: f"{design} does not fit at {value}",
+    )
+    sweep = Sweep(cast(Any, swept))
+    assert sweep.why(SHARED, 8) == expected and asked == ["shared x8"]
+    assert sweep.why(ISOLATED, 8) == "isolated does not fit at 8"
+
+
+def test_a_claim_about_every_design_is_not_reproduced_where_one_was_left_out() -> None:
+    """It is refuted by one that was not."""
+    pairs = {(f"{SHARED} over {DEDICATED}", value): (0.1, 0.2) for value in (8, 32)}
+    pairs[f"{ISOLATED} over {DEDICATED}", 8] = (0.3, 0.4)
+
+    class Left(PlantedSweep):
+        def others(self, design: str, value: Any) -> Any:
+            return (each for each in (SHARED, ISOLATED) if not (each == ISOLATED and value in self.too_large))
+
+    left = Left(measured=(8, 32), longer=pairs, too_large=(32,))
+    assert outcomes("Z01", tenants=left) == ("cannot tell", None)
+    assert "too large" in (cast(Any, RULES["Z01"](parts(tenants=left))).direction.why or "")
+    assert outcomes(
+        "Z01", tenants=replace(left, longer={**pairs, (f"{SHARED} over {DEDICATED}", 32): (-0.2, -0.1)})
+    ) == (
+        "differs",
+        None,
+    )
+    all_there = {**pairs, (f"{ISOLATED} over {DEDICATED}", 32): (0.3, 0.4)}
+    assert outcomes("Z01", tenants=replace(left, longer=all_there, too_large=())) == ("reproduced", None)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -120,16 +120,31 @@ class Sweep:
         found = windows.writes if windows else ()
         return next((each for each in found if each.where != "inside" and each.holds == "log"), None)
 
-    def why(self, value: Value) -> str:
-        """Why nothing rests on the run of a value; empty where something may."""
+    def why(self, design: str, value: Value) -> str:
+        """Why nothing rests on what a design did in the run of a value; empty where something may. What bars a comparison bars a
+        share too."""
+        arm = self.swept.designs_at[value].get(design)
+        if arm is None:
+            return self.swept.why_left_out(value, design)
         part = self.part(value)
-        return part.too_few(len(part.run.complete_rounds))
+        bars = part.book.measured.own_bars(arm.name)
+        rounds = {visit.round for visit in part.book.measured.visits if visit.arm == arm.name}
+        return bars.all_of_them or "; ".join(bars.good_news) or part.too_few(len(rounds))
 
-    def mean(self, name: str, mean: Mean | None, value: Value, published: float | None = None) -> Figure | None:
+    def mean(
+        self, name: str, mean: Mean | None, design: str, value: Value, published: float | None = None
+    ) -> Figure | None:
         """A share over the rounds of a value's run."""
         if mean is None:
             return None
-        return Figure(name, "share", mean.estimate, mean.low, mean.high, published, self.why(value))
+        return Figure(name, "share", mean.estimate, mean.low, mean.high, published, self.why(design, value))
+
+    def left_out(self, values: Iterable[Value]) -> str:
+        """Which designs were not measured at some of these values, and why; empty if all were."""
+        lacking = (
+            (value, each) for value in values for each in self.swept.designs if each not in self.swept.designs_at[value]
+        )
+        return "; ".join(f"{design} at {value}: {self.swept.why_left_out(value, design)}" for value, design in lacking)
 
 
 def _figure(contrast: Contrast, point: RatioPoint, design: str, name: str, published: float | None) -> Figure | None:

@@ -61,11 +61,18 @@ def _sized(size: str, figures: Sequence[Figure], apart: str, test: Test = as_lar
     return decide(size, test, figures)
 
 
-def _all_above(rule: str, figures: Sequence[Figure] | None, counted: str = "") -> Judged:
-    """A direction alone, for which every figure has to lie above 0."""
+def _all_above(rule: str, figures: Sequence[Figure] | None, counted: str = "", lacking: str = "") -> Judged:
+    """A direction alone, for which every figure has to lie above 0. ``lacking``: see `_unless`."""
     if figures is None:
         return unknown(rule, None, NOT_COUNTED)
-    return Judged(decide(rule, above, figures, counted=counted), None)
+    return Judged(_unless(lacking, decide(rule, above, figures, counted=counted)), None)
+
+
+def _unless(lacking: str, found: Judgement) -> Judgement:
+    """A claim about all of something is not reproduced where some of it was not measured. One figure can refute it all the same."""
+    if lacking and found.outcome == "reproduced":
+        return replace(found, outcome="cannot tell", why=lacking)
+    return found
 
 
 # --- Figure 2: designs over tenants ------------------------------------------------------------------------------------
@@ -82,7 +89,8 @@ def _dedicated_is_best(parts: Parts) -> Judged:
         for value in sweep.of_several
         for other in sweep.others(DEDICATED, value)
     )
-    return _all_above(rule, figures, counted="with one tenant the shared and the dedicated design are the same")
+    same = "with one tenant the shared and the dedicated design are the same"
+    return _all_above(rule, figures, counted=same, lacking=sweep.left_out(sweep.of_several))
 
 
 @RULES.of("Z02")
@@ -122,7 +130,8 @@ def _guests_within_twice_the_best(parts: Parts) -> Judged:
     )
     if not figures:
         return unknown(None, size, NOT_COUNTED)
-    return Judged(None, _sized(size, figures, parts.apart, lambda figure: below(figure, 1.0)))
+    sized = _sized(size, figures, parts.apart, lambda figure: below(figure, 1.0))
+    return Judged(None, _unless(sweep.left_out(sweep.values), sized))
 
 
 @RULES.of("Z04")
@@ -131,15 +140,15 @@ def _shared_is_worst(parts: Parts) -> Judged:
     sweep = parts.tenants
     if sweep is None:
         return not_measured(rule, None, ON_THE_FAST_DEVICE)
+    beyond = [value for value in sweep.values if value > 4]
+    if not beyond:
+        return unknown(rule, None, "no number of tenants beyond four was measured")
     figures = every(
         sweep.compared(SHARED, other, value, f"shared over {other}, {tenants_text(value)}")
-        for value in sweep.values
-        if value > 4
+        for value in beyond
         for other in sweep.others(SHARED, value)
     )
-    if figures is None:
-        return unknown(rule, None, "no number of tenants beyond four was measured")
-    return Judged(decide(rule, above, figures), None)
+    return _all_above(rule, figures, lacking=sweep.left_out(beyond))
 
 
 # --- Figures 3 to 6: the log's writes and the processors -----------------------------------------------------------------
@@ -177,9 +186,11 @@ def _more_sequential(parts: Parts) -> Judged:
     if sweep is None:
         return not_measured(rule, None, ON_TWO_DEVICES)
     most = sweep.values[-1]
-    pair = [(design, sweep.log_writes(f"{design}, {ON_FASTER}", most)) for design in (SHARED, DEDICATED)]
+    pair = [(design, f"{design}, {ON_FASTER}") for design in (SHARED, DEDICATED)]
     figures = every(
-        sweep.mean(f"{design}, {tenants_text(most)}", each.near if each else None, most) for design, each in pair
+        sweep.mean(f"{design}, {tenants_text(most)}", writes.near if writes else None, placed, most)
+        for design, placed in pair
+        for writes in (sweep.log_writes(placed, most),)
     )
     if figures is None:
         return unknown(rule, None, NOT_COUNTED)
@@ -205,7 +216,11 @@ def _waits_for_the_log(parts: Parts) -> Judged:
     most = sweep.values[-1]
     figures = every(
         sweep.mean(
-            f"{design}, {tenants_text(most)}", sweep.shares(design, most).get(Wait.LOG_INSERT_LOCK), most, printed
+            f"{design}, {tenants_text(most)}",
+            sweep.shares(design, most).get(Wait.LOG_INSERT_LOCK),
+            design,
+            most,
+            printed,
         )
         for design, printed in ((SHARED, 0.7), (DEDICATED, None))
     )
@@ -236,16 +251,15 @@ def _bound_by_processors(parts: Parts) -> Judged:
         bound = bounds[figure.name]
         return below(figure, bound) if bound == 0.3 else above(figure, bound)
 
-    found = decide(rule, shifts, figures)
-    if 32 not in wanted and found.outcome == "reproduced":
-        found = replace(found, outcome="cannot tell", why="32 tenants were not measured")
-    return Judged(found, None)
+    lacking = [str(value) for value in (8, 16, 32) if value not in wanted]
+    unmeasured = f"{' and '.join(lacking)} tenants were not measured" if lacking else ""
+    return Judged(_unless(unmeasured, decide(rule, shifts, figures)), None)
 
 
 def _processors(sweep: Sweep, tenants: int) -> Figure | None:
     """BIAS: both shares' ends are added, as if they erred together."""
     shares = sweep.shares(DEDICATED, tenants)
-    found = every(sweep.mean(name, shares.get(name), tenants) for name in (ON_CPU, RUN_QUEUE))
+    found = every(sweep.mean(name, shares.get(name), DEDICATED, tenants) for name in (ON_CPU, RUN_QUEUE))
     if found is None:
         return None
     low, high = (
@@ -339,7 +353,7 @@ def _holds_and_falls(parts: Parts) -> Judged:
             f"{design}, {value} warehouses over {first}",
             sweep.throughput(design, value),
             sweep.throughput(design, first),
-            sweep.why(value) or sweep.why(first),
+            sweep.why(design, value) or sweep.why(design, first),
         )
         for design in (SHARED, DEDICATED)
         for value in (second, last)
@@ -396,7 +410,7 @@ def _the_data_disk_is_busy(parts: Parts) -> Judged:
         for value in sweep.outgrown:
             data, log = (sweep.device(design, value, role) for role in ("data", "log"))
             pair = every(
-                sweep.mean(f"{design}, {value} warehouses, {role}", each.utilisation if each else None, value)
+                sweep.mean(f"{design}, {value} warehouses, {role}", each.utilisation if each else None, design, value)
                 for role, each in (("data", data), ("log", log))
             )
             if pair is None:
