@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from dbtoll.analysis.effects import interference
 from dbtoll.analysis.result.builder import analyze
-from dbtoll.analysis.result.schema import Interference
+from dbtoll.analysis.result.schema import Interference, Levels
+from dbtoll.analysis.visits.valid import ValidVisits
 from dbtoll.commands import inspect
 from dbtoll.environments.simulated import machine
 from dbtoll.model.experiment import Verdict
@@ -121,6 +124,33 @@ def test_the_load_of_a_neighbour_is_held_against_its_own_rate(tmp_path: Path) ->
     did = {each.level: each for each in analyze(folder).neighbours if each.arm == "together"}
     assert did["load_x1"].throughput is not None and did["load_x4"].throughput is not None
     assert did["load_x4"].throughput.estimate > 3 * did["load_x1"].throughput.estimate
+
+
+def test_response_times_of_what_was_served_are_no_good_news_where_connections_were_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a struck server did not do has no response time, so those that are left can be shorter."""
+    folder = measured(tmp_path, '"processor"')
+    windows = interference._windows
+
+    def struck(measured: ValidVisits, arm: str, levels: Levels) -> Any:
+        """With the neighbour as it is without one, and the other way round, so that it seems to help."""
+        found = windows(
+            measured, arm, {**levels, "neighbour": {"none": "processor", "processor": "none"}[levels["neighbour"]]}
+        )
+        lost = 3 if levels["neighbour"] == "processor" else 0
+        return {
+            key: structs.replace(visit, window={**visit.window, "connections_lost": lost} if visit.window else None)
+            for key, visit in found.items()
+        }
+
+    monkeypatch.setattr(interference, "_windows", struck)
+    cell = cells(folder, "response_p99")["together", "processor"]
+    assert cell.high_decisive is not None and cell.high_decisive < -0.05
+    assert (
+        cell.verdict is Verdict.CANNOT_TELL and cell.reason is not None and "180 connections were lost" in cell.reason
+    )
+    assert cells(folder, TIME_PER_TRANSACTION)["together", "processor"].verdict is Verdict.GAINS
 
 
 def test_levels_are_interleaved_within_blocks(run_folder: Path) -> None:

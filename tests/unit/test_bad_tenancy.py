@@ -47,6 +47,8 @@ def text(**parts: str) -> str:
         ({"arm": "options = 3"}, "options is a table"),
         ({"resources": f'buffer_pool = "{HUGE} GiB"'}, "more than there can be"),
         ({"workload": f'window = "{HUGE} s"'}, "more than there can be"),
+        ({"workload": 'response_timeout = "0s"'}, "response_timeout"),
+        ({"workload": 'ramp_up = "48h"'}, "ramp_up"),
         ({"top": f"seed = {HUGE}"}, "more than there can be"),
         ({"top": f"seed = {'9' * 5000}"}, "not TOML"),
         ({"top": f"name = {'[' * 3000}{']' * 3000}"}, "too deep"),
@@ -212,14 +214,26 @@ def test_a_closed_and_an_open_loop_are_no_one_curve() -> None:
 
 
 def test_a_limit_is_not_searched_over_what_arms_have() -> None:
-    with pytest.raises(UsageError, match="other processors or memory at other values of n"):
+    with pytest.raises(UsageError, match=r"cpus of .* is not the same at all values of n"):
         planned("n=1:2", *MORE_PROCESSORS, limit="p99=20ms")
     grows = [f"{arm}\n[arm.resources]\ncpus = '$n'" for arm in DESIGNS]
-    with pytest.raises(UsageError, match="other processors or memory at other values of n"):
+    with pytest.raises(UsageError, match=r"cpus of .* is not the same at all values of n"):
         planned("n=1:2", *grows, limit="p99=20ms")
+    for more in ("write_requests = '$n'", "read_requests = '$n'"):
+        held = [f"{arm}\n[arm.resources]\n{more}" for arm in DESIGNS]
+        with pytest.raises(UsageError, match=f"{more.partition(' ')[0]} of .* is not the same at all values of n"):
+            planned("n=1:2", *held, limit="p99=20ms")
+    quota = [f"name = 'arm {at}'\n{arm}\n[arm.options]\ncpu_quota = '$n'" for at, arm in enumerate(DESIGNS)]
+    with pytest.raises(UsageError, match=r"the stack of .* is not the same at all values of n"):
+        planned("n=1:2", *quota, limit="p99=20ms")
     assert planned("n=1:4", limit="p99=20ms").sweep.limit is not None
     # More terminals make all servers admit more sessions, which is no resource.
     assert planned("n=1:64", *DESIGNS_OF_FOUR, more='terminals = "$n"', limit="p99=20ms").sweep.limit is not None
+
+
+def test_a_range_of_more_values_than_a_search_has_is_refused_before_it_is_written_out() -> None:
+    with pytest.raises(UsageError, match="1000000000 values"):
+        planned("n=1:1000000000", limit="p99=20ms")
 
 
 def test_costs_that_no_page_could_show_are_refused(tmp_path: Path) -> None:

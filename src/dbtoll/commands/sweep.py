@@ -14,7 +14,7 @@ from dbtoll import registry, spec
 from dbtoll.commands.inspect import require_no_link, write_page
 from dbtoll.commands.measure import asked_otherwise, bring_programs
 from dbtoll.errors import BudgetTooSmall, EngineError, RunFolderError, SpecError, Stopped, Unavailable, UsageError
-from dbtoll.model.experiment import Experiment, Precision
+from dbtoll.model.experiment import Arm, Experiment, Precision
 from dbtoll.model.sweep import Costs, LeftOut, Limit, Sweep, Value
 from dbtoll.report.text import numbers
 from dbtoll.runner.preparation.requirements import unfit
@@ -144,17 +144,26 @@ def _require_one_question(variable: str, experiments: Mapping[Value, Experiment]
 
 
 def _require_more_load(variable: str, experiments: Sequence[Experiment]) -> None:
-    """UsageError where arms have more at larger values: what keeps a limit there says nothing of smaller ones."""
+    """UsageError where arms are or have something else at larger values: what keeps a limit there says nothing of smaller ones."""
     from dbtoll.analysis.sweeps.builder import design_of
 
-    had = [{design_of(arm): arm.configuration.resources for arm in each.arms} for each in experiments]
+    had = [{design_of(arm): arm for arm in each.arms} for each in experiments]
     for one, other in itertools.pairwise(had):
-        both = [(one[name], other[name]) for name in one.keys() & other.keys()]
-        if any((its.cpus, its.memory_bytes) != (others.cpus, others.memory_bytes) for its, others in both):
-            raise UsageError(
-                f"--limit: arms have other processors or memory at other values of {variable}: what keeps it says nothing of less",
-                "search over what they are asked for, such as tenants, terminals or warehouses",
-            )
+        for name in one.keys() & other.keys():
+            if unlike := _not_load(one[name], other[name]):
+                raise UsageError(
+                    f"--limit: {unlike} of {name} is not the same at all values of {variable}: what keeps the limit at one says "
+                    "nothing of smaller ones",
+                    "search over what arms are asked for: tenants, terminals, warehouses, or a rate",
+                )
+
+
+def _not_load(one: Arm, other: Arm) -> str | None:
+    """What differs of two arms beside the load that they are under and the sessions that this needs; None where nothing does."""
+    if one.stack != other.stack:
+        return "the stack"
+    apart = one.configuration.differences(other.configuration)
+    return next((each.name for each in apart if each.part != "workload" and each.name != "sessions"), None)
 
 
 def _require_transaction(limit: Limit, experiment: Experiment) -> None:

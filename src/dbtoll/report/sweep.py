@@ -137,11 +137,14 @@ def metric_of(measure: str) -> str:
 
 def ratio_text(measure: str, point: RatioPoint) -> str:
     """``+5.3 % (4.1 … 6.5)``, of the quantity that is shown."""
-    return (
-        numbers.EffectText(metric_of(measure), point.estimate, point.low, point.high).text
-        if point.estimate is not None
-        else numbers.NOTHING
-    )
+    return _effect(measure, point).text if point.estimate is not None else numbers.NOTHING
+
+
+def _effect(measure: str, point: RatioPoint) -> numbers.EffectText:
+    """With the interval that the verdict rests on; where nothing is decided, the plain one."""
+    decides = point.low_decisive is not None or point.high_decisive is not None
+    low, high = (point.low_decisive, point.high_decisive) if decides else (point.low, point.high)
+    return numbers.EffectText(metric_of(measure), point.estimate, low, high)
 
 
 def best_lines(result: SweepResult, found: Sequence[Best]) -> list[str]:
@@ -230,6 +233,8 @@ def tenant_text(each: TenantPrice, result: SweepResult) -> str:
     """What a tenant costs, between the two."""
     assert result.costs is not None
     unit = f"{result.costs.currency} a {result.costs.period}"
+    if each.tenants_most == 0:
+        return f"{each.design}: it breaks the limit with one tenant"
     if each.cost_most is None:
         return f"{each.design}: not known" + (
             f", at least {each.cost_least:.4g} {unit}" if each.cost_least is not None else ""
@@ -381,7 +386,7 @@ def _priced(result: SweepResult, levels: Levels) -> Iterator[tuple[str, list[str
     if result.tenant_prices:
         lines = [tenant_text(each, result) for each in result.tenant_prices if each.levels == levels]
         lines += [
-            f"cheapest: {best_text(each.designs, certain=len(each.designs) == 1)}"
+            f"cheapest: {best_text(each.designs, certain=len(each.designs) == 1) if each.designs else 'none keeps the limit'}"
             for each in result.cheapest_tenant
             if each.levels == levels
         ]
@@ -391,7 +396,7 @@ def _priced(result: SweepResult, levels: Levels) -> Iterator[tuple[str, list[str
 def price_head(result: SweepResult) -> tuple[str, ...]:
     """Heads of the table of prices."""
     assert result.costs is not None
-    what = "executions of all queries" if TIME in result.units else "transactions"
+    what = "queries (geometric mean)" if TIME in result.units else "transactions"
     currency, period = result.costs.currency, result.costs.period
     return (result.variable, "design", f"{currency} a {period}", f"{what} for 1 {currency}", f"{what}/s for each GiB")
 
@@ -553,7 +558,7 @@ def _ratio_picture(result: SweepResult, contrast: Contrast) -> over_values.OverV
     metric = metric_of(contrast.measure)
     changes: dict[object, over_values.Figure] = {}
     for point in contrast.points:
-        change = numbers.EffectText(metric, point.estimate, point.low, point.high).change
+        change = _effect(contrast.measure, point).change
         if change.estimate is not None:
             changes[point.value] = (change.estimate, change.low, change.high)
     if not changes:

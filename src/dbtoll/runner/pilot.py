@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dbtoll.errors import EngineError
 from dbtoll.model.experiment import Experiment, Precision
+from dbtoll.model.neighbours import FAULTS, NEIGHBOUR
 from dbtoll.plan import Plan, thinned_arms
 from dbtoll.runner.budget import Budget
 from dbtoll.runner.cleanup.signals import Stop
@@ -139,10 +140,11 @@ def run_pilot_round(prepared: Prepared, logs: Path, watch: Watch, stop: Stop) ->
     slow_phases = {
         arm: {number for number, phase in enumerate(plan.phases) if phase.levels in slow[arm]} for arm in slow
     }
+    once = {number for number, phase in enumerate(plan.phases) if phase.levels.get(NEIGHBOUR) in FAULTS}
     costs = {
         arm: ArmCost(
-            fixed_s=spent.untimed_s,
-            block_s=sum(spent.timed_s.values()),
+            fixed_s=spent.untimed_s + sum(s for number, s in spent.timed_s.items() if number in once),
+            block_s=sum(s for number, s in spent.timed_s.items() if number not in once),
             slow_s=sum(s for number, s in spent.timed_s.items() if number in slow_phases.get(arm, ())),
         )
         for arm, spent in run.spent.items()

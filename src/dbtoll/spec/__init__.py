@@ -80,6 +80,9 @@ ALL_COPIES, BASELINES_ALONE = "all", "baselines"
 NAME_MAX = 200
 """Characters of an arm's name: what `compare` is asked for is the name too, with the paths in it."""
 
+SEED_MAX = 10**15
+"""A driver is told one for each set of parameters, and a machine's number has 64 bits."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:,=/()-]*")
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -1093,6 +1096,8 @@ class _Reader:
                 "factors", NEIGHBOUR, "what a neighbour does is not counted or probed",
                 "leave explain and sessions out, or the factor",
             )  # fmt: skip
+        if not 0 <= experiment.seed <= SEED_MAX:
+            self.fault("", "seed", f"a whole number from 0 to {SEED_MAX}", "seed = 1")
         if not 1 <= experiment.parameter_sets <= 1000:
             self.fault("", "parameter_sets", "between 1 and 1000 sets of parameters", "parameter_sets = 8")
 

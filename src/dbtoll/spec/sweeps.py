@@ -61,6 +61,11 @@ def _range(name: str, option: Option, first: str, last: str, *, each: bool) -> l
     low, high = (_converted(name, word, option) for word in (first, last))
     if not 0 < low < high:
         raise UsageError(f"--over {name}={first}:{last}: a range goes up, from more than 0", f"--over {name}=1:32")
+    if each and high - low >= VALUES_MAX:
+        raise UsageError(
+            f"--over {name}={first}:{last}: {int(high - low) + 1} values",
+            f"a search is among {VALUES_MAX} at most: a shorter range",
+        )
     if each:
         return list(range(int(low), int(high) + 1))
     found = [low]

@@ -126,6 +126,8 @@ class Transactions(interface.Workload):
         self._check("threads", 1, min(MAX_THREADS, self.chosen["terminals"]))
         self._check("rate", 0, 1_000_000_000)
         self._check("window", 1_000_000, 86_400_000_000_000)
+        self._check("ramp_up", 0, 86_400_000_000_000)
+        self._check("response_timeout", 1_000_000, 86_400_000_000_000)
         self._check("data_seed", 0, (1 << 63) - 1)
 
     def as_tenant(self, number: int, of: int) -> Self:

@@ -15,7 +15,7 @@ from dbtoll.analysis.result.schema import Bounds, Interference, Levels, Neighbou
 from dbtoll.analysis.transactions.devices import mean_of
 from dbtoll.analysis.visits.metrics import quantile, response_buckets, time_per_transaction_ns
 from dbtoll.analysis.visits.units import VisitTotals, merged
-from dbtoll.analysis.visits.valid import ValidVisits
+from dbtoll.analysis.visits.valid import Bars, ValidVisits, failed_transactions
 from dbtoll.model.json import Json
 from dbtoll.model.neighbours import FAULTS, IDLE, LOADS, NEIGHBOUR, against
 from dbtoll.model.reply import TIME_PER_TRANSACTION
@@ -30,7 +30,7 @@ Windows = Mapping[tuple[int, int], VisitTotals]
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """``values``: the effect in each round, log scale. ``reason``: why there are none."""
+    """``values``: the effect in each round, log scale. ``reason``: why there are none. ``lost``: what is in no response time."""
 
     arm: str
     level: str
@@ -40,6 +40,7 @@ class _Cell:
     windows: int
     unserved: float | None
     reason: str | None = None
+    lost: tuple[str, ...] = ()
     shown: Interval | None = None
     decisive: Interval | None = None
     p_holm: float | None = None
@@ -75,6 +76,8 @@ def _of_levels(measured: ValidVisits, arm: str, levels: Levels) -> Iterator[_Cel
     assert reference is not None
     others = {name: value for name, value in levels.items() if name != NEIGHBOUR}
     beside, alone = (_windows(measured, arm, {**levels, NEIGHBOUR: each}) for each in (level, reference))
+    if level in FAULTS:
+        alone = _last_of_rounds(alone)
     both = sorted(beside.keys() & alone.keys())
     open_loop = bool(measured.run.plan.experiment.arm(arm).configuration.workload.options.get("rate"))
     unserved = _unserved([beside[key] for key in both]) if open_loop else None
@@ -93,7 +96,8 @@ def _of_levels(measured: ValidVisits, arm: str, levels: Levels) -> Iterator[_Cel
             reason = f"in {failed} round{many} a window of the others brought nothing: there is no figure for how much they lose"
         elif len(known) < 2:
             reason = "no complete round" if not known else "an interval needs two complete rounds, there is one"
-        yield _Cell(arm, level, others, metric, [] if failed else known, len(both), unserved, reason)
+        lost = tuple(_lost([beside[key] for key in both])) if metric == RESPONSE_P99 else ()
+        yield _Cell(arm, level, others, metric, [] if failed else known, len(both), unserved, reason, lost)
 
 
 def _windows(measured: ValidVisits, arm: str, levels: Levels) -> Windows:
@@ -102,6 +106,11 @@ def _windows(measured: ValidVisits, arm: str, levels: Levels) -> Windows:
         for visit in measured.of(levels)
         if visit.arm == arm and visit.window is not None and not visit.first_execution
     }
+
+
+def _last_of_rounds(windows: Windows) -> Windows:
+    """As if of the first block, of which the fault's window is called: it comes after all of them (`plan.Plan`)."""
+    return {(number, 0): windows[number, block] for number, block in sorted(windows)}
 
 
 def _throughput_effect(pairs: Sequence[tuple[VisitTotals, VisitTotals]]) -> float | None:
@@ -120,6 +129,14 @@ def _p99_effect(pairs: Sequence[tuple[VisitTotals, VisitTotals]]) -> float | Non
         for visits in zip(*pairs, strict=True)
     )
     return None if not beside or not alone else math.log(beside / alone)
+
+
+def _lost(visits: Sequence[VisitTotals]) -> Iterator[str]:
+    """What speaks against good news of response times, as they are of what was served: throughput has it as a loss."""
+    yield from failed_transactions(visits)
+    cut = sum(visit.window["connections_lost"] for visit in visits if visit.window is not None)
+    if cut:
+        yield f"{cut} connections were lost: what was not done until there were others has no response time"
 
 
 def _unserved(visits: Sequence[VisitTotals]) -> float | None:
@@ -177,6 +194,7 @@ def _decided(measured: ValidVisits, cells: Sequence[_Cell]) -> list[_Cell]:
 def _told(measured: ValidVisits, cell: _Cell) -> Interference:
     precision = measured.run.plan.experiment.precision
     bars = measured.bars_within(cell.arm)
+    bars = Bars(bars.all_of_them, (*bars.good_news, *cell.lost))
     rounds = len(cell.values)
     shown, decisive = Bounds.of(cell.shown), Bounds.of(None if bars.all_of_them else cell.decisive)
     verdict = bars.allow(stats.verdict(cell.decisive, rounds, precision))
@@ -200,7 +218,7 @@ def _told(measured: ValidVisits, cell: _Cell) -> Interference:
         verdict=verdict,
         rounds=rounds,
         windows=cell.windows,
-        reason=cell.reason or bars.all_of_them or few,
+        reason=cell.reason or bars.all_of_them or few or "; ".join(bars.good_news) or None,
         throughput_drop=drop(cell.shown) if is_throughput else None,
         throughput_drop_decisive=drop(cell.decisive) if is_throughput and not bars.all_of_them else None,
         unserved=cell.unserved,

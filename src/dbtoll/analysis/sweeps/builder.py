@@ -179,8 +179,8 @@ class Swept:
         arm = self.designs_at[value].get(design)
         if arm is None:
             return self.why_left_out(value, design)
-        if measure == LEAST and len(arm.layout.units) == 1:
-            return "it has one tenant"
+        if measure == LEAST and self.tenants(value, design) == 1:
+            return "one tenant of it is measured"
         times = self.times(value, levels, measure)
         if times is None or arm.name not in times.arms:
             return f"no visit of {arm.name} counts"
@@ -334,7 +334,10 @@ class Swept:
                         yield Curve(PER_TENANT, levels, design, points)
 
     def tenants(self, value: Value, design: str) -> int:
-        return len(self.designs_at[value][design].layout.units)
+        """How many are measured: all but a neighbour."""
+        arm = self.designs_at[value][design]
+        counted = (len(visit.units) for visit in self.measured(value).visits if visit.arm == arm.name)
+        return max(counted, default=len(arm.layout.units))
 
     # --- designs against one another -----------------------------------------------------------------------------------------
 

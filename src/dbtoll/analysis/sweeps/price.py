@@ -110,6 +110,8 @@ def prices(swept: Swept, costs: Costs) -> Iterator[Price]:
         for value, designs in swept.designs_at.items():
             for design, arm in designs.items():
                 logs, cost = swept.logs(value, levels, measure, design), cost_of(arm, costs)
+                if not swept.has_windows and not isinstance(logs, str):
+                    logs = logs - math.log(swept.tenants(value, design))  # of one of them, and all work at once
                 gib = arm.configuration.resources.memory_bytes / GIB
                 per_period = PERIODS_S[costs.period] / cost if cost else math.inf
 
@@ -150,11 +152,13 @@ def of_tenants(swept: Swept, found: Sequence[Bracket], costs: Costs) -> Iterator
         most = may[-1] if may and each.breaks is not None else None
         holds = arms.get(each.holds) if each.holds is not None else None
         might = _arm_at(most, arms)
+        first = arms.get(each.breaks) if each.breaks is not None and not may else None
+        breaks_at_once = first is not None and len(first.layout.units) == 1
         yield TenantPrice(
             each.levels,
             each.design,
             len(holds.layout.units) if holds else None,
-            len(might.layout.units) if might else None,
+            len(might.layout.units) if might else 0 if breaks_at_once else None,
             cost_of(holds, costs) / len(holds.layout.units) if holds else None,
             cost_of(might, costs) / len(might.layout.units) if might else None,
         )
@@ -174,9 +178,10 @@ def _arm_at(value: Value | None, arms: Mapping[Value, Arm]) -> Arm | None:
 
 def cheapest_tenants(found: Sequence[TenantPrice]) -> Iterator[CheapestTenant]:
     """At each combination of levels the designs of which none is cheaper for sure: all that it costs at most there is less than
-    what it costs at least here."""
+    what it costs at least here. None that breaks the limit with one tenant already."""
     for levels in {levels_key(each.levels): each.levels for each in found}.values():
         its = [each for each in found if each.levels == levels]
         surely = min((each.cost_most for each in its if each.cost_most is not None), default=math.inf)
-        left = [each.design for each in its if each.cost_least is None or each.cost_least <= surely]
+        may = [each for each in its if each.tenants_most != 0]
+        left = [each.design for each in may if each.cost_least is None or each.cost_least <= surely]
         yield CheapestTenant(levels, tuple(left))

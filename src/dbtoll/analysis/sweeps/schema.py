@@ -162,7 +162,7 @@ class Bracket:
 @dataclass(frozen=True, slots=True)
 class Price:
     """Of a design at one value. ``cost``: for the period; ``per_money``: what is done for one unit of money (transactions that
-    count, or executions of all queries); ``per_gib_s``: what is done in a second for each GiB of memory."""
+    count, or queries by their geometric mean); ``per_gib_s``: what is done in a second for each GiB of memory."""
 
     levels: Levels
     value: Value
@@ -177,7 +177,7 @@ class TenantPrice:
     """What a tenant costs where its arm has as many as keep the limit.
 
     ``tenants``: of the largest value that does (null: none was found), at ``cost_most`` each; ``tenants_most``: of the largest that
-    may, at ``cost_least`` each (null: not known).
+    may, at ``cost_least`` each (null: not known; 0: it breaks it with one).
     """
 
     levels: Levels

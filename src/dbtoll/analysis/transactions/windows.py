@@ -60,7 +60,8 @@ def find_all(measured: ValidVisits) -> Iterator[WindowsResult]:
     costs = {(str(levels), arm): _Cost.of(_counted(visits)) for levels, arm, visits in groups}
     for levels, arm, visits in groups:
         baseline = costs.get((str(levels), measured.references(arm)[0]))
-        driver = _driver(measured, arm, levels, costs[str(levels), arm], baseline)
+        units = max(len(visit.units) for visit in visits)  # not a neighbour, whose driver is not counted either
+        driver = _driver(measured, arm, levels, units, costs[str(levels), arm], baseline)
         yield _summary(measured, levels, visits, driver, tests=2 * len(groups))
 
 
@@ -214,10 +215,12 @@ class _Cost:
         )
 
 
-def _driver(measured: ValidVisits, arm: str, levels: Levels, own: _Cost, baseline: _Cost | None) -> DriverResult:
+def _driver(
+    measured: ValidVisits, arm: str, levels: Levels, units: int, own: _Cost, baseline: _Cost | None
+) -> DriverResult:
     asked = measured.run.plan.experiment.arm(arm)
     of_one = asked.configuration.workload.options.get("threads", 1)
-    threads = of_one * len(asked.layout.units)
+    threads = of_one * units
     cpus = asked.configuration.resources.cpus
     calibrated = measured.run.facts_of(arm).get("driver") or {}
     null_us, null_per_s = (

@@ -243,7 +243,7 @@ class ValidVisits:
             # What is lost beside a neighbour that disturbs is what it costs (`effects.interference`).
             if visit.window is not None and against(visit.levels.get(NEIGHBOUR, NONE)) is None:
                 windows[visit.arm].append(visit)
-        return {arm: tuple(_failed_transactions(its)) for arm, its in windows.items()}
+        return {arm: tuple(failed_transactions(its)) for arm, its in windows.items()}
 
     def invalid(self, arm: str, query: str | None = None) -> str | None:
         """Why an arm that ran gets no verdict over all queries: it answered wrongly, or what it did to its data was wrong, which
@@ -310,7 +310,8 @@ def _failed_statements(visits: Sequence[VisitTotals]) -> Iterator[str]:
             yield f"{queries} {what} ({len(chosen)} visit{many}{f'; the first: {problem}' if problem else ''})"
 
 
-def _failed_transactions(visits: Sequence[VisitTotals]) -> Iterator[str]:
+def failed_transactions(visits: Sequence[VisitTotals]) -> Iterator[str]:
+    """What of these windows did not work; a sentence each."""
     windows = [(visit, visit.window) for visit in visits if visit.window is not None]
     idle = [visit for visit, _ in windows if math.isnan(time_per_transaction_ns(visit) or math.nan)]
     if idle:
