@@ -93,6 +93,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneForTheMac
     return OneForTheMachine(config, log)
 
 
+_BUSY = ("user", "nice", "system", "irq", "softirq")
+_OTHERS = ("idle", "iowait", "steal")
+
+
+def _processors_s() -> dict[str, float]:
+    """What all processors have done since the machine began (proc(5), /proc/stat)."""
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    counted = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    ticks = os.sysconf("SC_CLK_TCK")
+    return {name: int(count) / ticks for name, count in zip(names, counted, strict=False)}
+
+
+_processors_at_begin_s = _processors_s()
+
 _took_s: dict[tuple[str, str], float] = defaultdict(float)
 """(Process, file) -> s that its tests took. Of the process that tells the others what to test."""
 
@@ -107,7 +121,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What each process took, and the files in which most of it went."""
+    """What each process took, and the files in which most of it went; whether a third one would have found a processor."""
+    now_s = _processors_s()
+    spent_s = {name: s - _processors_at_begin_s[name] for name, s in now_s.items()}
+    others = ", ".join(f"{name} {spent_s[name]:.0f} s" for name in _OTHERS)
+    terminalreporter.line(f"processors: busy {sum(spent_s[name] for name in _BUSY):.0f} s, {others}")
     for process in sorted({process for process, _ in _took_s}):
         files = sorted(((s, file) for (its, file), s in _took_s.items() if its == process), reverse=True)
         terminalreporter.section(f"{process}: {sum(s for s, _ in files):.0f} s in {len(files)} files")
