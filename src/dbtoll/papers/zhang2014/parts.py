@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -139,12 +139,10 @@ class Sweep:
             return None
         return Figure(name, "share", mean.estimate, mean.low, mean.high, published, self.why(design, value))
 
-    def left_out(self, values: Iterable[Value]) -> str:
-        """Which designs were not measured at some of these values, and why; empty if all were."""
-        lacking = (
-            (value, each) for value in values for each in self.swept.designs if each not in self.swept.designs_at[value]
-        )
-        return "; ".join(f"{design} at {value}: {self.swept.why_left_out(value, design)}" for value, design in lacking)
+    def left_out(self, values: Collection[Value]) -> str:
+        """Which arms were left out at some of these values, and why; empty where none was."""
+        found = (each for each in self.swept.sweep.left_out if each.arm and each.value in values)
+        return "; ".join(f"{each.arm} at {each.value}: {each.why}" for each in found)
 
 
 def _figure(contrast: Contrast, point: RatioPoint, design: str, name: str, published: float | None) -> Figure | None:
@@ -185,10 +183,16 @@ class Parts:
     @property
     def apart(self) -> str:
         """Why the isolated arm's figures say nothing about the size of what the paper measured; empty where they do."""
-        if self.tenants is not None and any(
-            each.emulated for each in self.tenants.result.parts if each.design == self.tenants.isolated
-        ):
+        if self._is_emulated:
             return f"{self.environment} is emulated here, so its times say nothing about Xen's or VMware's"
         if self.environment not in HYPERVISORS:
             return f"{self.environment} is no hypervisor: its size says nothing about Xen's or VMware's"
         return ""
+
+    @property
+    def _is_emulated(self) -> bool:
+        """Whether the isolated arm's processor is, in any part."""
+        if self.probes is not None and self.probes.about.emulated:
+            return True
+        sweep = self.tenants
+        return sweep is not None and any(each.emulated for each in sweep.result.parts if each.design == sweep.isolated)
