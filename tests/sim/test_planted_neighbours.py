@@ -153,6 +153,12 @@ def test_response_times_of_what_was_served_are_no_good_news_where_connections_we
     assert cells(folder, TIME_PER_TRANSACTION)["together", "processor"].verdict is Verdict.GAINS
 
 
+def test_a_fault_is_held_against_the_last_window_before_it() -> None:
+    """Whose round and block it has, though it comes after all blocks (`plan.Plan`)."""
+    windows: Any = {(number, block): f"{number}.{block}" for number in (1, 0) for block in (2, 0, 1)}
+    assert interference._last_of_rounds(windows) == {(0, 0): "0.2", (1, 0): "1.2"}
+
+
 def test_levels_are_interleaved_within_blocks(run_folder: Path) -> None:
     measure_one_round(TEXT.format(levels='"processor", "idle"', workload=""), run_folder, blocks=3, copies=False)
     order = [

@@ -157,9 +157,11 @@ def test_a_command_line_says_the_same() -> None:
     ]
     named = command_line.given_arms("db: native, data_device=hdd7200|hssd")
     assert [each.name for each in named] == ["db data_device=hdd7200", "db data_device=hssd"]
-    assert command_line.given_arms("native, data_device=own|hssd, settings.jit=on")[1].tables == {
-        "engine.settings": {"jit": "on"}
-    }
+    own, other = command_line.given_arms("native, data_device=own|hssd, settings.jit=on")
+    assert other.tables == {"engine.settings": {"jit": "on"}}
+    assert (own.name, other.name) == ("native, settings.jit=on", "native, settings.jit=on, data_device=hssd")
+    names = [each.name for each in command_line.given_arms("native, data_device=own|hssd")]
+    assert names == ["native", "native, data_device=hssd"]
     with pytest.raises(UsageError, match="an arm has no 'log_devices'"):
         command_line.given_arms("native, log_devices=hssd")
 

@@ -223,12 +223,18 @@ def test_a_limit_is_not_searched_over_what_arms_have() -> None:
         held = [f"{arm}\n[arm.resources]\n{more}" for arm in DESIGNS]
         with pytest.raises(UsageError, match=f"{more.partition(' ')[0]} of .* is not the same at all values of n"):
             planned("n=1:2", *held, limit="p99=20ms")
-    quota = [f"name = 'arm {at}'\n{arm}\n[arm.options]\ncpu_quota = '$n'" for at, arm in enumerate(DESIGNS)]
-    with pytest.raises(UsageError, match=r"the stack of .* is not the same at all values of n"):
-        planned("n=1:2", *quota, limit="p99=20ms")
+    with pytest.raises(UsageError, match=r"threads of native dedicated is not the same at all values of n"):
+        planned("n=1:2", *DESIGNS_OF_FOUR, more='terminals = 4\nthreads = "$n"', limit="p99=20ms")
     assert planned("n=1:4", limit="p99=20ms").sweep.limit is not None
     # More terminals make all servers admit more sessions, which is no resource.
     assert planned("n=1:64", *DESIGNS_OF_FOUR, more='terminals = "$n"', limit="p99=20ms").sweep.limit is not None
+
+
+@pytest.mark.parametrize("seed", [-1, 10**15 + 1])
+def test_a_seed_that_no_driver_can_be_told_is_refused(seed: int) -> None:
+    with pytest.raises(SpecError, match="a whole number from 0 to"):
+        spec.parse(f"seed = {seed}\n" + SWEPT % ("", *DESIGNS), "f.toml")
+    assert spec.parse("seed = 0\n" + SWEPT % ("", *DESIGNS), "f.toml").seed == 0
 
 
 def test_a_range_of_more_values_than_a_search_has_is_refused_before_it_is_written_out() -> None:

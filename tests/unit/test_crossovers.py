@@ -128,7 +128,7 @@ def test_who_costs_less_for_sure_is_the_cheapest() -> None:
     assert cheapest(priced("a", 7.0, 4.0), priced("b", 9.0, 6.0)) == [("a", "b")]
     assert cheapest(priced("a", 5.0, 4.0), priced("b", None, None)) == [("a", "b")]  # nobody knows what it costs
     at_once = TenantPrice({}, "b", None, 0, None, None)
-    assert cheapest(priced("a", 5.0, 4.0), at_once) == [("a",)]  # it breaks the limit with one tenant
+    assert cheapest(priced("a", 5.0, 4.0), at_once) == [("a",)]  # it breaks the limit at the smallest value
     assert cheapest(at_once) == [()]
     assert cheapest() == []
     on_device = priced("a", 10.0, 10.0, durability="device"), priced("b", 20.0, 20.0, durability="device")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +19,7 @@ from dbtoll.model.reply import Completed
 from dbtoll.runner.drivers import faults
 from dbtoll.runner.rounds import RoundRun
 
+MIB = 1 << 20
 WHOLE = b"dd: error writing '/dbtoll/data/dbtoll-filler': No space left on device\n"
 
 
@@ -78,6 +82,43 @@ def test_a_disk_is_full_when_it_said_so(
     else:
         with pytest.raises(Unavailable, match=f"was not filled: dd {why}"):
             faults._fill(unit(machine))
+
+
+def test_a_disk_that_was_full_before_the_fault_struck_was_not_filled_by_it() -> None:
+    """The window is one with a full disk from a moment that nobody knows."""
+    machine = Machine("arm")
+    machine.answer = lambda words: Completed(tuple(words), 1, None, b"0\n", WHOLE, {})
+    with pytest.raises(Unavailable, match="full before the fault struck"):
+        faults._fill(unit(machine))
+
+
+def reserve(filler: Path, left_bytes: int) -> int:
+    told = subprocess.run(
+        ["sh", "-c", faults.RESERVE, "sh", str(filler), str(left_bytes)], capture_output=True, text=True, check=False
+    )
+    return int(told.stdout)
+
+
+def free(directory: Path) -> int:
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
+def test_all_but_so_much_is_reserved_and_then_more_of_it(tmp_path: Path) -> None:
+    """By far less than there is, as others have this file system too."""
+    filler = tmp_path / "filler"
+    told = reserve(filler, free(tmp_path) - 64 * MIB)
+    assert abs(told - free(tmp_path) - filler.stat().st_size) < 32 * MIB
+    first = filler.stat().st_size
+    assert abs(first - 64 * MIB) < 32 * MIB
+    reserve(filler, free(tmp_path) - 64 * MIB)
+    assert abs(filler.stat().st_size - first - 64 * MIB) < 32 * MIB
+
+
+def test_where_less_is_free_nothing_is_reserved(tmp_path: Path) -> None:
+    filler = tmp_path / "filler"
+    assert reserve(filler, free(tmp_path) + 1024 * MIB) > 0
+    assert not filler.exists()
 
 
 def struck(level: str, strike_s: float, window_s: float) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -147,23 +146,24 @@ def _require_more_load(variable: str, experiments: Sequence[Experiment]) -> None
     """UsageError where arms are or have something else at larger values: what keeps a limit there says nothing of smaller ones."""
     from dbtoll.analysis.sweeps.builder import design_of
 
-    had = [{design_of(arm): arm for arm in each.arms} for each in experiments]
-    for one, other in itertools.pairwise(had):
-        for name in one.keys() & other.keys():
-            if unlike := _not_load(one[name], other[name]):
-                raise UsageError(
-                    f"--limit: {unlike} of {name} is not the same at all values of {variable}: what keeps the limit at one says "
-                    "nothing of smaller ones",
-                    "search over what arms are asked for: tenants, terminals, warehouses, or a rate",
-                )
+    first: dict[str, Arm] = {}
+    for arm in (arm for each in experiments for arm in each.arms if arm.copy_of is None):
+        name = design_of(arm)
+        if unlike := _not_load(first.setdefault(name, arm), arm):
+            raise UsageError(
+                f"--limit: {unlike} of {name} is not the same at all values of {variable}, and what is kept with more of it need "
+                "not be kept with less",
+                "search over what arms are asked for: tenants, terminals, warehouses, a rate of arrivals",
+            )
 
 
 def _not_load(one: Arm, other: Arm) -> str | None:
-    """What differs of two arms beside the load that they are under and the sessions that this needs; None where nothing does."""
-    if one.stack != other.stack:
-        return "the stack"
+    """What differs of two arms beside the load that they are under and the sessions that this needs; None where nothing does.
+    Whether more of an option of their environments is more load, its author knows."""
     apart = one.configuration.differences(other.configuration)
-    return next((each.name for each in apart if each.part != "workload" and each.name != "sessions"), None)
+    load = (each for each in apart if each.part == "workload" and each.name != "threads")
+    of_load = {each.name for each in load} | {"sessions"}
+    return next((each.name for each in apart if each.name not in of_load), None)
 
 
 def _require_transaction(limit: Limit, experiment: Experiment) -> None:

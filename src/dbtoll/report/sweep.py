@@ -141,10 +141,8 @@ def ratio_text(measure: str, point: RatioPoint) -> str:
 
 
 def _effect(measure: str, point: RatioPoint) -> numbers.EffectText:
-    """With the interval that the verdict rests on; where nothing is decided, the plain one."""
-    decides = point.low_decisive is not None or point.high_decisive is not None
-    low, high = (point.low_decisive, point.high_decisive) if decides else (point.low, point.high)
-    return numbers.EffectText(metric_of(measure), point.estimate, low, high)
+    """With the interval that the verdict rests on; none where nothing is decided."""
+    return numbers.EffectText(metric_of(measure), point.estimate, point.low_decisive, point.high_decisive)
 
 
 def best_lines(result: SweepResult, found: Sequence[Best]) -> list[str]:
@@ -234,7 +232,7 @@ def tenant_text(each: TenantPrice, result: SweepResult) -> str:
     assert result.costs is not None
     unit = f"{result.costs.currency} a {result.costs.period}"
     if each.tenants_most == 0:
-        return f"{each.design}: it breaks the limit with one tenant"
+        return f"{each.design}: it breaks the limit, or does not fit, at the smallest value"
     if each.cost_most is None:
         return f"{each.design}: not known" + (
             f", at least {each.cost_least:.4g} {unit}" if each.cost_least is not None else ""

@@ -137,10 +137,10 @@ def run_pilot_round(prepared: Prepared, logs: Path, watch: Watch, stop: Stop) ->
         of_phase = [record for record in records if isinstance(record, schema.Visit) and record.levels == phase.levels]
         for arm in slow_arms(experiment, visits_s(of_phase, timed=set(prepared.queries))):
             slow[arm] = (*slow.get(arm, ()), dict(phase.levels))
-    slow_phases = {
-        arm: {number for number, phase in enumerate(plan.phases) if phase.levels in slow[arm]} for arm in slow
-    }
     once = {number for number, phase in enumerate(plan.phases) if phase.levels.get(NEIGHBOUR) in FAULTS}
+    slow_phases = {
+        arm: {number for number, phase in enumerate(plan.phases) if phase.levels in slow[arm]} - once for arm in slow
+    }
     costs = {
         arm: ArmCost(
             fixed_s=spent.untimed_s + sum(s for number, s in spent.timed_s.items() if number in once),

@@ -67,9 +67,13 @@ def given_arms(text: str) -> list[GivenArm]:
     is_named = _NAMED.fullmatch(text.strip()) is not None
     plain = given_arm(text).name if is_named else _without_devices(text)
     return [
-        replace(arm, name=f"{plain} {told}" if is_named else f"{plain}, {device_words(devices)}", devices=devices)
+        replace(arm, name=" ".join([plain, told]) if is_named else _with(plain, devices), devices=devices)
         for devices, told in found
     ]
+
+
+def _with(name: str, devices: Mapping[str, str]) -> str:
+    return ", ".join(filter(None, [name, device_words(devices)]))
 
 
 def _without_devices(text: str) -> str:
@@ -113,7 +117,7 @@ def given_arm(text: str) -> GivenArm:
     stack_text = ",".join(stack).strip()
     if not named and "design" in layout:
         shape = arm_name(stack_text, str(layout["design"]), layout.get("tenants", 1))
-        name = ", ".join(filter(None, [shape, device_words(devices)]))
+        name = _with(shape, devices)
     return GivenArm(name, stack_text, against, tables, layout, devices)
 
 

@@ -197,7 +197,9 @@ def _told(measured: ValidVisits, cell: _Cell) -> Interference:
     bars = Bars(bars.all_of_them, (*bars.good_news, *cell.lost))
     rounds = len(cell.values)
     shown, decisive = Bounds.of(cell.shown), Bounds.of(None if bars.all_of_them else cell.decisive)
-    verdict = bars.allow(stats.verdict(cell.decisive, rounds, precision))
+    found = stats.verdict(cell.decisive, rounds, precision)
+    verdict = bars.allow(found)
+    barred = "; ".join(bars.good_news) if verdict is not found else ""
     few = stats.too_few(rounds, precision)
     reference = against(cell.level)
     assert reference is not None
@@ -218,7 +220,7 @@ def _told(measured: ValidVisits, cell: _Cell) -> Interference:
         verdict=verdict,
         rounds=rounds,
         windows=cell.windows,
-        reason=cell.reason or bars.all_of_them or few or "; ".join(bars.good_news) or None,
+        reason=cell.reason or bars.all_of_them or few or barred or None,
         throughput_drop=drop(cell.shown) if is_throughput else None,
         throughput_drop_decisive=drop(cell.decisive) if is_throughput and not bars.all_of_them else None,
         unserved=cell.unserved,

@@ -139,7 +139,10 @@ def contrasts(swept: Swept, costs: Costs) -> Iterator[Contrast]:
                 }
                 if free := [each for each, cost in its.items() if not cost]:
                     return f"{free[0]} costs nothing"
-                return math.log(its[one] / its[other]) if len(its) == 2 else 0.0
+                if len(its) < 2:
+                    return 0.0
+                at_once = 1.0 if swept.has_windows else swept.tenants(value, one) / swept.tenants(value, other)
+                return math.log(its[one] / its[other] / at_once)
 
             yield swept.contrast(levels, measure, design, against, shift)
 
@@ -152,8 +155,7 @@ def of_tenants(swept: Swept, found: Sequence[Bracket], costs: Costs) -> Iterator
         most = may[-1] if may and each.breaks is not None else None
         holds = arms.get(each.holds) if each.holds is not None else None
         might = _arm_at(most, arms)
-        first = arms.get(each.breaks) if each.breaks is not None and not may else None
-        breaks_at_once = first is not None and len(first.layout.units) == 1
+        breaks_at_once = each.breaks is not None and not may
         yield TenantPrice(
             each.levels,
             each.design,
@@ -178,7 +180,7 @@ def _arm_at(value: Value | None, arms: Mapping[Value, Arm]) -> Arm | None:
 
 def cheapest_tenants(found: Sequence[TenantPrice]) -> Iterator[CheapestTenant]:
     """At each combination of levels the designs of which none is cheaper for sure: all that it costs at most there is less than
-    what it costs at least here. None that breaks the limit with one tenant already."""
+    what it costs at least here. None that breaks the limit at the smallest value."""
     for levels in {levels_key(each.levels): each.levels for each in found}.values():
         its = [each for each in found if each.levels == levels]
         surely = min((each.cost_most for each in its if each.cost_most is not None), default=math.inf)

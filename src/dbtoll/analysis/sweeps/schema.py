@@ -177,7 +177,7 @@ class TenantPrice:
     """What a tenant costs where its arm has as many as keep the limit.
 
     ``tenants``: of the largest value that does (null: none was found), at ``cost_most`` each; ``tenants_most``: of the largest that
-    may, at ``cost_least`` each (null: not known; 0: it breaks it with one).
+    may, at ``cost_least`` each (null: not known; 0: it is broken at the smallest value)
     """
 
     levels: Levels

@@ -22,10 +22,11 @@ FILLER = "dbtoll-filler"
 
 RESERVE = """
 free=$(df --block-size=1 --output=avail "${1%/*}" | tail -n 1)
-size=$(stat --format=%s "$1" 2>/dev/null || echo 0)
-test "$free" -le "$2" || nice -n -20 fallocate --offset "$size" --length "$((free - $2))" "$1" 2>/dev/null
+size=$(stat -c %s "$1" 2>/dev/null || echo 0)
+echo $free
+test -z "$free" || test "$free" -le "$2" || nice -n -20 fallocate --offset "$size" --length "$((free - $2))" "$1" 2>/dev/null
 """
-"""The file takes all room but so many bytes, where the file system can reserve it: all or nothing."""
+"""The file takes all room but so many bytes, where the file system can reserve that. It says how much there was."""
 
 FILL = 'LC_ALL=C exec nice -n -20 dd if=/dev/zero of="$1" bs=64k oflag=append conv=notrunc status=none'
 """What could not be reserved is written, up to the error that says that nothing is left. Before the servers, where that is
@@ -138,15 +139,20 @@ def _filler(unit: RunningUnit) -> str:
     return f"{unit.server.place.data}/{FILLER}"
 
 
-def _reserve(unit: RunningUnit, left_bytes: int) -> None:
-    unit.machine.run(["sh", "-c", RESERVE, "sh", _filler(unit), str(left_bytes)], check=False, timeout_s=FILL_S)
+def _reserve(unit: RunningUnit, left_bytes: int) -> int | None:
+    """Returns the bytes that were free; None where that is not known."""
+    words = ["sh", "-c", RESERVE, "sh", _filler(unit), str(left_bytes)]
+    told = unit.machine.run(words, check=False, timeout_s=FILL_S).output.split()
+    return int(told[0]) if told and told[0].isdigit() else None
 
 
 def _fill(unit: RunningUnit) -> int:
     """All that is free on the file system of its data is taken. Returns the bytes. Unavailable where something else ended that, as
     what has no memory left for a device in memory does."""
     path = _filler(unit)
-    _reserve(unit, LEFT_BYTES)
+    free = _reserve(unit, LEFT_BYTES)
+    if free == 0:
+        raise Unavailable("the disk was full before the fault struck: a shorter window, or a larger device")
     told = unit.machine.run(["sh", "-c", FILL, "sh", path], check=False, timeout_s=FILL_S)
     if b"No space left on device" not in told.error_output:
         raise Unavailable(
