@@ -6,6 +6,7 @@ import pytest
 
 from dbtoll.analysis.reproduction.tables import Cell, Column, Curve, Curves, Difference, PublishedTable, Quantity
 from dbtoll.report.figures.beside import beside, line_panels
+from dbtoll.report.reproduction import csv_cell
 
 COLUMNS = (
     Column("as printed", "difference", False),
@@ -64,6 +65,12 @@ def test_more_is_to_the_right_of_throughput() -> None:
     assert found is not None and found.axis.of_throughput
     theirs, ours = found.rows[0].marks
     assert theirs.x < found.zero < ours.x and found.rows[0].printed == f"{chr(0x2212)}20.0\u202f%"
+
+
+def test_a_table_in_a_file_has_the_difference_that_the_page_shows() -> None:
+    assert csv_cell(Difference("time_per_transaction", 0.25)) == pytest.approx(-0.2)
+    assert csv_cell(Difference("run_time", 0.25)) == 0.25
+    assert (csv_cell(None), csv_cell("not measured")) == ("", "not measured")
 
 
 def test_an_interval_of_two_rounds_makes_neither_axis_nor_column_wide() -> None:

@@ -48,8 +48,11 @@ def write(
 
 
 def csv_cell(cell: Cell) -> object:
-    """A number or a text; of a figure with an interval the estimate alone."""
-    return "" if cell is None else cell.estimate if isinstance(cell, Difference | Quantity) else cell
+    """A number or a text; of a figure with an interval the estimate alone. A difference is of the quantity that the page shows, as
+    a fraction."""
+    if isinstance(cell, Difference):
+        return numbers.EffectText(cell.metric, cell.estimate, cell.low, cell.high).change.estimate
+    return "" if cell is None else cell.estimate if isinstance(cell, Quantity) else cell
 
 
 def _side(column: Column) -> str:
