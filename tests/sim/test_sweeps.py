@@ -183,6 +183,47 @@ def test_the_largest_value_within_a_limit_is_found_with_its_price(planted: Path,
     assert "largest effect with p99 below" in shown.stdout and "EUR" in shown.stdout
 
 
+def test_a_neighbour_is_none_of_the_tenants_whose_throughput_is_told(short: Path, tmp_path: Path) -> None:
+    text = short.read_text(encoding="utf-8").replace("[precision]", '[factors]\nneighbour = ["processor"]\n[precision]')
+    short.write_text(text, encoding="utf-8")
+    told = asked("sweep", str(short), "--over", "many=3,4", "--runs-dir", str(tmp_path / "runs"), "--json", "-q")
+    done = {
+        (curve["measure"], curve["levels"]["neighbour"], curve["design"], point["value"]): point["estimate"]
+        for curve in json.loads(told.stdout)["curves"]
+        for point in curve["points"]
+    }
+    alike = [key for key in done if key[0] == "throughput"]
+    assert len(alike) == 2 * 2 * 2
+    for measure, *rest in alike:
+        *_, many = rest
+        assert done["throughput_per_tenant", *rest] == pytest.approx(done[measure, *rest] / (many - 1))
+
+
+def test_queries_for_the_money_are_those_of_all_tenants(short: Path, tmp_path: Path) -> None:
+    text = short.read_text(encoding="utf-8").replace(
+        'name = "tatp"\nwindow = "4s"\nramp_up = "0s"', 'name = "tpch"\nscale = 0.01\nqueries = ["Q1", "Q6"]'
+    )
+    short.write_text(text, encoding="utf-8")
+    costs = tmp_path / "costs.toml"
+    costs.write_text('currency = "EUR"\nperiod = "hour"\nhost = 10\n', encoding="utf-8")
+    told = asked(
+        "sweep", str(short), "--over", "many=1,2", "--costs", str(costs), "--runs-dir", str(tmp_path / "runs"), "--json", "-q"
+    )  # fmt: skip
+    result = json.loads(told.stdout)
+    took_ns = {
+        (curve["design"], point["value"]): point["estimate"]
+        for curve in result["curves"]
+        if curve["measure"] == "time"
+        for point in curve["points"]
+    }
+    assert len(result["prices"]) == 4
+    for each in result["prices"]:
+        many = each["value"]
+        an_hour = many * 3600e9 / took_ns[each["design"], many]
+        assert each["per_money"]["estimate"] == pytest.approx(an_hour / 10)
+        assert each["per_gib_s"]["estimate"] == pytest.approx(an_hour / 3600 / 4)
+
+
 def test_a_tenant_that_is_slower_than_the_others_breaks_the_limit_for_all(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
