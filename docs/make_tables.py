@@ -9,7 +9,7 @@ On a page, what stands between one of these comments and `<!-- end -->` is made 
     <!-- PAPER beside NAME -->          a paper's tables with that run's figures beside them
     <!-- figure 5 of NAME NAME … -->    Figure 5 of muehlbauer2015, with several runs as its lines
 
-A folder of REPRODUCTIONS is what `dbtoll reproduce` writes.
+A folder of REPRODUCTIONS is what `dbtoll reproduce` writes, one of SWEEPS the page and the tables of `dbtoll sweep`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from dbtoll.analysis.reproduction.paper import Paper
 from dbtoll.analysis.reproduction.tables import Cell, Difference
 from dbtoll.analysis.result.builder import analyze_run
 from dbtoll.analysis.result.schema import Result
+from dbtoll.analysis.sweeps import builder as sweeps
 from dbtoll.papers.muehlbauer2015 import figure5
 from dbtoll.report import published, tables
 from dbtoll.report import reproduction as reproductions
+from dbtoll.report import sweep as sweep_pages
 from dbtoll.report.text import names, sentences
 from dbtoll.store import schema
 from dbtoll.store.reader import Run, read_run
@@ -66,16 +68,18 @@ REPRODUCTIONS: Mapping[str, tuple[str, Mapping[str, str | tuple[str, ...]]]] = {
     "zhang2014-docker": (
         "zhang2014",
         {
-            "tenants": tuple(f"zhang2014-tenants-{tenants}" for tenants in (1, 4, 8, 16)),
-            "other engine": tuple(f"zhang2014-other-engine-{tenants}" for tenants in (1, 8)),
-            "placement": tuple(f"zhang2014-placement-{tenants}" for tenants in (1, 4)),
+            "tenants": tuple(f"zhang2014-tenants-{tenants}" for tenants in (4, 16)),
+            "other engine": tuple(f"zhang2014-other-engine-{tenants}" for tenants in (8,)),
+            "placement": tuple(f"zhang2014-placement-{tenants}" for tenants in (4,)),
             "probes": "zhang2014-probes",
-            "size": tuple(f"zhang2014-size-{warehouses}" for warehouses in (1, 2, 4, 8)),
-            "disks": tuple(f"zhang2014-disks-{tenants}" for tenants in (4, 8)),
+            "size": tuple(f"zhang2014-size-{warehouses}" for warehouses in (1, 2, 8)),
+            "disks": tuple(f"zhang2014-disks-{tenants}" for tenants in (8,)),
         },
     ),
 }
 """Folder -> its paper, and what is kept of each part: a run, or those of a sweep. Plans of minhas2008 have no key `role` yet."""
+SWEEPS: Mapping[str, tuple[str, ...]] = {"zhang2014-tenants": ("zhang2014-tenants-4", "zhang2014-tenants-16")}
+"""Folder -> the runs of its values."""
 MADE = re.compile(r"(<!-- (answers of|\w+ beside|figure 5 of) ([^>]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -88,6 +92,8 @@ def main(asked: Sequence[str]) -> None:
         page.write_text(made_again(page.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
     for name in REPRODUCTIONS:
         reproduced(name, RESULTS, RESULTS / name)
+    for name in SWEEPS:
+        swept(name, RESULTS, RESULTS / name)
 
 
 def keep(folder: Path, archive: Path) -> None:
@@ -138,6 +144,14 @@ def made_again(page: str, results: Path) -> str:
         return f"{head}\n{text.strip()}\n\n{end}"
 
     return MADE.sub(part, page)
+
+
+def swept(name: str, results: Path, target: Path) -> None:
+    """Writes a sweep's page and tables into ``target``."""
+    with kept(SWEEPS[name], results) as runs:
+        results_of = [analyze_run(run) for run in runs]
+        sweep_pages.write(target, sweeps.analyze(runs), results_of, runs, is_beside_runs=False)
+    (target / sweep_pages.RESULT_FILE).unlink()  # its figures are those of the tables
 
 
 def reproduced(name: str, results: Path, target: Path) -> None:

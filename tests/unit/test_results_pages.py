@@ -54,9 +54,10 @@ def test_a_page_is_what_its_runs_say(page: Path, maker: ModuleType) -> None:
     assert maker.made_again(text, RESULTS) == text, MEND
 
 
-def test_a_reproduction_is_what_its_runs_say(maker: ModuleType, tmp_path: Path) -> None:
-    for name in maker.REPRODUCTIONS:
-        maker.reproduced(name, RESULTS, tmp_path / name)
+def test_a_reproduction_or_a_sweep_is_what_its_runs_say(maker: ModuleType, tmp_path: Path) -> None:
+    written = {**dict.fromkeys(maker.REPRODUCTIONS, maker.reproduced), **dict.fromkeys(maker.SWEEPS, maker.swept)}
+    for name, write in written.items():
+        write(name, RESULTS, tmp_path / name)
         made, there = sorted((tmp_path / name).iterdir()), sorted((RESULTS / name).iterdir())
         assert [path.name for path in made] == [path.name for path in there]
         for ours, published in zip(made, there, strict=True):
@@ -66,10 +67,15 @@ def test_a_reproduction_is_what_its_runs_say(maker: ModuleType, tmp_path: Path) 
                 assert ours.read_text(encoding="utf-8") == published.read_text(encoding="utf-8"), MEND
 
 
-def test_a_sweep_says_of_each_of_its_runs_what_that_ones_report_says(maker: ModuleType) -> None:
+@pytest.mark.parametrize(
+    ("kept", "comparisons"), [(("zhang2014-tenants-4", "zhang2014-tenants-16"), 4), (("zhang2014-placement-4",), 5)]
+)
+def test_a_sweep_says_of_each_of_its_runs_what_that_ones_report_says(
+    maker: ModuleType, kept: tuple[str, ...], comparisons: int
+) -> None:
     """Who is held against a baseline is held against the mean of it and its copy, on both pages."""
     compared = 0
-    with maker.kept(["zhang2014-placement-1", "zhang2014-placement-4"], RESULTS) as runs:
+    with maker.kept(kept, RESULTS) as runs:
         contrasts = [each for each in sweeps.analyze(runs).contrasts if each.measure == "throughput"]
         points = {
             (point.value, *pair): (point.estimate, point.low, point.high)
@@ -89,11 +95,12 @@ def test_a_sweep_says_of_each_of_its_runs_what_that_ones_report_says(maker: Modu
                     found = tuple(1 / (1 + each) - 1 for each in (found[0], found[2], found[1]))
                 assert found == pytest.approx((told.estimate, told.low, told.high)), told.arm
                 compared += 1
-    assert compared == 10
+    assert compared == comparisons
 
 
 def test_every_run_that_is_kept_is_shown(maker: ModuleType) -> None:
     shown = {name for _, parts in maker.REPRODUCTIONS.values() for name in maker.kept_names(parts)}
+    shown |= {name for names in maker.SWEEPS.values() for name in names}
     for page in RESULTS.glob("*.md"):
         for found in maker.MADE.finditer(page.read_text(encoding="utf-8")):
             shown |= set(found[3].split())

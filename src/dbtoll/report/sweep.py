@@ -57,14 +57,16 @@ TITLES = {
 QUANTILES = {"p50": "Median", "p95": "95th percentile", "p99": "99th percentile"}
 
 
-def write(folder: Path, result: SweepResult, results: Sequence[Result], runs: Sequence[Run]) -> Path:
+def write(
+    folder: Path, result: SweepResult, results: Sequence[Result], runs: Sequence[Run], *, is_beside_runs: bool = True
+) -> Path:
     """The page, the result and tables into ``folder``. Returns the page's path. ``results``, ``runs``: of its values, in order.
-    Raises OSError."""
+    ``is_beside_runs``: ``folder`` lies in the first run's, beside which the others lie, each with its report. Raises OSError."""
     written = make_directory(folder) / PAGE_FILE
     write_durably(folder / RESULT_FILE, f"{to_json(result)}\n".encode())
     write_durably(folder / "curves.csv", _csv(_curve_rows(result)))
     write_durably(folder / "contrasts.csv", _csv(_contrast_rows(result)))
-    write_durably(written, render(result, results, runs).encode())
+    write_durably(written, render(result, results, runs, is_beside_runs=is_beside_runs).encode())
     return written
 
 
@@ -442,8 +444,8 @@ class ValueGroup:
     units: list[each_unit.UnitPanels]
 
 
-def render(result: SweepResult, results: Sequence[Result], runs: Sequence[Run]) -> str:
-    """The whole page. ``results``, ``runs``: of its values, in order."""
+def render(result: SweepResult, results: Sequence[Result], runs: Sequence[Run], *, is_beside_runs: bool = True) -> str:
+    """The whole page; see `write`."""
     result = labelled(result)
     sections = [section for title, levels in all_levels(result) for section in _sections(result, title, levels)]
     groups = [
@@ -455,6 +457,7 @@ def render(result: SweepResult, results: Sequence[Result], runs: Sequence[Run]) 
     return page.environment().get_template("sweep.html.j2").render(
         result=result,
         version=__version__,
+        is_beside_runs=is_beside_runs,
         sections=sections,
         main=[each for each in sections if each.measure == result.main_measure],
         priced=[(title, list(_priced(result, levels)), price_rows(result, levels)) for title, levels in all_levels(result)],
