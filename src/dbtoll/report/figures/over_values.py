@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from dbtoll.report.figures.axis import Axis, Tick, log_factors
 
-_BESIDE = 6.0
-"""Per cent of the width that are left free at each side."""
+_LEFT, _RIGHT = 14.0, 6.0
+"""Per cent of the width that are left free at the sides: at the left the scale has its labels."""
 
 _APART = 0.9
 """Per cent of the width between the marks of two designs at one value, so that their intervals can be told apart."""
@@ -84,7 +84,7 @@ class Across:
     def _percent(self, place: float) -> float:
         first, last = self._places[0], self._places[-1]
         part = (place - first) / (last - first) if last > first else 0.5
-        return round(_BESIDE + (100 - 2 * _BESIDE) * part, 2)
+        return round(_LEFT + (100 - _LEFT - _RIGHT) * part, 2)
 
     def of(self, value: object) -> float:
         """Per cent of the width."""
