@@ -453,7 +453,7 @@ def test_nothing_is_decided_on_too_few_rounds() -> None:
 def test_the_shipped_example_can_be_swept_over_each_of_its_variables() -> None:
     path = Path(__file__).parents[2] / "examples" / "designs.toml"
     declared = spec.variables_of(path)
-    assert list(declared) == ["tenants", "warehouses", "terminals", "cpus", "engine", "memory"]
+    assert list(declared) == ["tenants", "warehouses", "terminals", "cpus", "engine", "device", "memory"]
     for over in (
         "tenants=1:32",
         "warehouses=1:8",
@@ -461,6 +461,7 @@ def test_the_shipped_example_can_be_swept_over_each_of_its_variables() -> None:
         "cpus=1,2",
         "memory=2 GiB,4 GiB",
         "engine=postgres,mariadb",
+        "device=own,hdd7200",
     ):
         planned = sweep.planned_from(path, over=over)
         assert [each.sweep.value for each in planned.experiments.values() if each.sweep] == list(planned.experiments)
