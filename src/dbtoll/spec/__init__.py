@@ -440,7 +440,7 @@ class _Reader:
             shape = (
                 arm_name(text, design, len(layout.units)) if design else ", ".join(filter(None, [text, layout.text]))
             )
-            own = ", ".join(filter(None, [shape, spec_devices.words(devices)]))
+            own = spec_devices.name_with(shape, devices)
             name = own if given is None else " ".join(filter(None, [given, told, told_of_devices]))
             if not _NAME.fullmatch(name) or len(name) > NAME_MAX or name.endswith(COPY_SUFFIX):
                 raise self.error(

@@ -16,7 +16,7 @@ from dbtoll.model import storage
 from dbtoll.model.devices import KEYS as DEVICE_KEYS
 from dbtoll.model.tenancy import arm_name
 from dbtoll.spec.devices import levels as device_levels
-from dbtoll.spec.devices import words as device_words
+from dbtoll.spec.devices import name_with
 from dbtoll.spec.stack import NESTED, levels, parse_stack
 from dbtoll.spec.variables import as_text
 
@@ -67,13 +67,9 @@ def given_arms(text: str) -> list[GivenArm]:
     is_named = _NAMED.fullmatch(text.strip()) is not None
     plain = given_arm(text).name if is_named else _without_devices(text)
     return [
-        replace(arm, name=" ".join([plain, told]) if is_named else _with(plain, devices), devices=devices)
+        replace(arm, name=f"{plain} {told}" if is_named else name_with(plain, devices), devices=devices)
         for devices, told in found
     ]
-
-
-def _with(name: str, devices: Mapping[str, str]) -> str:
-    return ", ".join(filter(None, [name, device_words(devices)]))
 
 
 def _without_devices(text: str) -> str:
@@ -117,7 +113,7 @@ def given_arm(text: str) -> GivenArm:
     stack_text = ",".join(stack).strip()
     if not named and "design" in layout:
         shape = arm_name(stack_text, str(layout["design"]), layout.get("tenants", 1))
-        name = _with(shape, devices)
+        name = name_with(shape, devices)
     return GivenArm(name, stack_text, against, tables, layout, devices)
 
 

@@ -119,6 +119,7 @@ def levels(given: Mapping[str, str]) -> list[tuple[dict[str, str], str]]:
     return found
 
 
-def words(given: Mapping[str, str]) -> str:
-    """As they stand in an arm's name: ``data_device=slow, log_device=fast``. Not of what an arm has anyway."""
-    return ", ".join(f"{key}={value}" for key, value in given.items() if (key, value) != (DATA_DEVICE, OWN))
+def name_with(shape: str, given: Mapping[str, str]) -> str:
+    """An arm's name with its devices: ``native, data_device=slow, log_device=fast``. Not with what an arm has anyway."""
+    its = (f"{key}={value}" for key, value in given.items() if (key, value) != (DATA_DEVICE, OWN))
+    return ", ".join(filter(None, [shape, *its]))

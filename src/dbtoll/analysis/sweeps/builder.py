@@ -458,7 +458,7 @@ def design_of(arm: Arm) -> str:
 
 
 def without_devices(design: str) -> str:
-    """Of an arm whose name says on which devices it lies (`spec.devices.words`)."""
+    """Of an arm whose name says on which devices it lies (`spec.devices.name_with`)."""
     return re.sub(rf", ({'|'.join(KEYS)})=.*", "", design)
 
 

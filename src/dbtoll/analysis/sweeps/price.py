@@ -110,8 +110,8 @@ def prices(swept: Swept, costs: Costs) -> Iterator[Price]:
         for value, designs in swept.designs_at.items():
             for design, arm in designs.items():
                 logs, cost = swept.logs(value, levels, measure, design), cost_of(arm, costs)
-                if not swept.has_windows and not isinstance(logs, str):
-                    logs = logs - math.log(swept.tenants(value, design))  # of one of them, and all work at once
+                if not isinstance(logs, str):
+                    logs = logs - math.log(_at_once(swept, value, design))
                 gib = arm.configuration.resources.memory_bytes / GIB
                 per_period = PERIODS_S[costs.period] / cost if cost else math.inf
 
@@ -125,6 +125,11 @@ def prices(swept: Swept, costs: Costs) -> Iterator[Price]:
                     swept.point(value, logs, lambda log, factor=per_period: done(log, factor)),  # type: ignore[misc]
                     swept.point(value, logs, lambda log, factor=1 / gib: done(log, factor)),  # type: ignore[misc]
                 )  # fmt: skip
+
+
+def _at_once(swept: Swept, value: Value, design: str) -> int:
+    """How many do at once what the measure says of one: throughput is of all tenants, the time of statements is one tenant's."""
+    return 1 if swept.has_windows else swept.tenants(value, design)
 
 
 def contrasts(swept: Swept, costs: Costs) -> Iterator[Contrast]:
@@ -141,8 +146,8 @@ def contrasts(swept: Swept, costs: Costs) -> Iterator[Contrast]:
                     return f"{free[0]} costs nothing"
                 if len(its) < 2:
                     return 0.0
-                at_once = 1.0 if swept.has_windows else swept.tenants(value, one) / swept.tenants(value, other)
-                return math.log(its[one] / its[other] / at_once)
+                for_one = {each: cost / _at_once(swept, value, each) for each, cost in its.items()}
+                return math.log(for_one[one] / for_one[other])
 
             yield swept.contrast(levels, measure, design, against, shift)
 
