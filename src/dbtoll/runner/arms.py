@@ -508,6 +508,11 @@ class RunningArm:
         """Through which the server as a whole is asked."""
         return self.units_of(server)[0]
 
+    @property
+    def units_left(self) -> tuple[RunningUnit, ...]:
+        """Those whose server no fault has taken."""
+        return tuple(unit for unit in self.units if unit.server not in self.lost)
+
     def units_by_tables(self) -> list[tuple[RunningUnit, ...]]:
         """Those that work on one set of tables, each by its key: what is done to all rows of it is done once."""
         many = self.arm.layout.keys

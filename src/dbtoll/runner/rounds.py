@@ -472,7 +472,10 @@ class RoundRun:
         if found is None:
             return
         when = "before the first transaction" if initially else "after the round"
-        where = f" in each of {len(running.units)} units" if len(running.units) > 1 else ""
+        left, gone = len(running.units_left), len(running.units) - len(running.units_left)
+        where = f" in each of {left} units" if len(running.units) > 1 else ""
+        if gone:
+            where += f"; the server of {gone} more is gone, whose data were not looked at"
         finding = (
             f"does not hold {when}: {'; '.join(found)}" if found else f"all conditions of the workload hold{where}"
         )
