@@ -1,5 +1,7 @@
 //! The one clock of all reported times.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
@@ -11,6 +13,13 @@ pub const SOURCE: &str = "CLOCK_MONOTONIC";
 #[must_use]
 pub fn now_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+/// For the name of a file: a text that no other thread of this process is given. The clock alone may tell two threads the same time.
+#[must_use]
+pub fn unique() -> String {
+    static GIVEN: AtomicU64 = AtomicU64::new(0);
+    format!("{}-{}", now_ns(), GIVEN.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The step in which the clock advances.
@@ -49,4 +58,20 @@ pub fn sleep_until(due_ns: u64) -> Result<(), Failure> {
 fn nanoseconds(time: Timespec) -> u64 {
     // Neither clock is ever negative.
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn what_is_unique_is_so_in_all_threads() {
+        let take = || (0..20_000).map(|_| unique()).collect::<Vec<_>>();
+        let threads = [(); 4].map(|()| thread::spawn(take));
+        let taken = threads.into_iter().flat_map(|each| each.join().unwrap()).collect::<Vec<_>>();
+        assert_eq!(taken.iter().collect::<HashSet<_>>().len(), taken.len());
+    }
 }

@@ -347,7 +347,7 @@ pub fn commit(params: Value, _: StreamHandle) -> Result<Value, Failure> {
             "an absolute folder, 1 to {COMMIT_MAX_BYTES} bytes, and 1 to {COMMITS_MAX} commits"
         )));
     }
-    let path = Path::new(&folder).join(format!(".dbtoll-commit-{}", clock::now_ns()));
+    let path = Path::new(&folder).join(format!(".dbtoll-commit-{}", clock::unique()));
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     let file = made.map_err(|error| Failure::io(format!("open {}", path.display()), error))?;
     let done = commit_to(&file, size_bytes, count);

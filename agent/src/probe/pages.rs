@@ -11,7 +11,7 @@ use std::{io, mem, ptr};
 
 use super::processes::forked;
 use super::{Made, Probe, Request, Spent, unsupported};
-use crate::clock::now_ns;
+use crate::clock::{now_ns, unique};
 use crate::failure::Failure;
 
 /// Of each mapping: enough that setting up and tearing down are a small part, little enough for any machine.
@@ -86,7 +86,7 @@ impl Scratch {
     /// New and empty, in the folder that is probed. `flags` as of open(2).
     pub fn new(request: &Request, flags: i32) -> Result<Self, Failure> {
         use std::os::unix::fs::OpenOptionsExt;
-        let path = request.folder.join(format!(".dbtoll-probe-{}-{}", std::process::id(), now_ns()));
+        let path = request.folder.join(format!(".dbtoll-probe-{}-{}", std::process::id(), unique()));
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).custom_flags(flags).open(&path);
         let file = file.map_err(|error| Failure::io(format!("open {}", path.display()), error))?;
