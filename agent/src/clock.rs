@@ -15,11 +15,11 @@ pub fn now_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// For the name of a file: a text that no other thread of this process is given. The clock alone may tell two threads the same time.
+/// For the name of a file: a text that nobody else on this machine is given. The clock alone may tell two threads the same time.
 #[must_use]
 pub fn unique() -> String {
     static GIVEN: AtomicU64 = AtomicU64::new(0);
-    format!("{}-{}", now_ns(), GIVEN.fetch_add(1, Ordering::Relaxed))
+    format!("{}-{}-{}", std::process::id(), now_ns(), GIVEN.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The step in which the clock advances.

@@ -251,7 +251,7 @@ fn last_cache_bytes() -> usize {
 
 /// A file that has lost its name.
 fn nameless(folder: &Path) -> Result<File, Failure> {
-    let path = folder.join(format!(".dbtoll-neighbour-{}-{}", std::process::id(), unique()));
+    let path = folder.join(format!(".dbtoll-neighbour-{}", unique()));
     let about = |error| Failure::io(format!("open {}", path.display()), error);
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path).map_err(about)?;
     fs::remove_file(&path).map_err(about)?;

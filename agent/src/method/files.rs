@@ -96,15 +96,10 @@ pub fn put(params: Value, mut stream: StreamHandle) -> Result<Value, Failure> {
 
 /// A new empty file in the same folder, so that the rename stays within one file system.
 fn temporary_beside(path: &Path) -> Result<(File, PathBuf), Failure> {
-    for attempt in 0..100 {
-        let temporary = path.with_file_name(format!(".dbtoll-{}-{attempt}", crate::clock::now_ns()));
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary) {
-            Ok(file) => return Ok((file, temporary)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(Failure::io(format!("open {}", temporary.display()), error)),
-        }
-    }
-    Err(Failure::new(Code::Io, format!("no free name beside {}", path.display())))
+    let temporary = path.with_file_name(format!(".dbtoll-{}", crate::clock::unique()));
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
+    made.map(|file| (file, temporary.clone()))
+        .map_err(|error| Failure::io(format!("open {}", temporary.display()), error))
 }
 
 /// Control files of the kernel take one value in one write.

@@ -86,7 +86,7 @@ impl Scratch {
     /// New and empty, in the folder that is probed. `flags` as of open(2).
     pub fn new(request: &Request, flags: i32) -> Result<Self, Failure> {
         use std::os::unix::fs::OpenOptionsExt;
-        let path = request.folder.join(format!(".dbtoll-probe-{}-{}", std::process::id(), unique()));
+        let path = request.folder.join(format!(".dbtoll-probe-{}", unique()));
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).custom_flags(flags).open(&path);
         let file = file.map_err(|error| Failure::io(format!("open {}", path.display()), error))?;

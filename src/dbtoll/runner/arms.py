@@ -508,15 +508,14 @@ class RunningArm:
         """Through which the server as a whole is asked."""
         return self.units_of(server)[0]
 
-    @property
-    def units_left(self) -> tuple[RunningUnit, ...]:
-        """Those whose server no fault has taken."""
-        return tuple(unit for unit in self.units if unit.server not in self.lost)
-
     def units_by_tables(self) -> list[tuple[RunningUnit, ...]]:
         """Those that work on one set of tables, each by its key: what is done to all rows of it is done once."""
         many = self.arm.layout.keys
         return [self.units[begin : begin + many] for begin in range(0, len(self.units), many)]
+
+    def left_by_tables(self) -> list[tuple[RunningUnit, ...]]:
+        """The same of those whose server no fault has taken."""
+        return [units for units in self.units_by_tables() if units[0].server not in self.lost]
 
     def servers_by_kernel(self) -> list[tuple[RunningServer, ...]]:
         """Those that stand on one kernel, which counts what all of them did."""

@@ -472,9 +472,9 @@ class RoundRun:
         if found is None:
             return
         when = "before the first transaction" if initially else "after the round"
-        left, gone = len(running.units_left), len(running.units) - len(running.units_left)
+        left = sum(map(len, running.left_by_tables()))
         where = f" in each of {left} units" if len(running.units) > 1 else ""
-        if gone:
+        if gone := len(running.units) - left:
             where += f"; the server of {gone} more is gone, whose data were not looked at"
         finding = (
             f"does not hold {when}: {'; '.join(found)}" if found else f"all conditions of the workload hold{where}"

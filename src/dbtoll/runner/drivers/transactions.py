@@ -152,7 +152,7 @@ class TransactionDriver:
         if not running.engine.returns_rows:
             return None
         of_all = as_tenant(self.workload, running.arm.layout)
-        left = [units for units in running.units_by_tables() if units[0].server not in running.lost]
+        left = running.left_by_tables()
         if not left:
             return None
 
