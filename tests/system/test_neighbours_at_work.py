@@ -90,11 +90,11 @@ def test_every_aggressor_acts_in_every_design(run_folder: Path) -> None:
         assert did.problem is None and min(did.did[name] for name in list(did.did)[:1]) > 0, (design, level)
         assert did.elapsed_ns >= 1_200_000_000 and did.unit is None
         assert did.cpu_ns > 0.2 * did.elapsed_ns if level in ("processor", "memory_bandwidth", "cache") else True
-        alone = visits[design, "none"]
         if level == "fsync":
-            # Each of them is a page that the host's device has.
-            risen = _of_devices(visit, "written_bytes") - _of_devices(alone, "written_bytes")
-            assert did.did["bytes_written"] == 8192 * did.did["fsyncs"] and risen > 0.3 * did.did["bytes_written"]
+            # Each of them is a request to the host's device, which other tests use too: what reaches a device of the arm's own is
+            # compared below, and not with another time here. It syncs for longer than the visit counts.
+            assert did.did["bytes_written"] == 8192 * did.did["fsyncs"]
+            assert _of_devices(visit, "writes") > 0.3 * did.did["fsyncs"]
         if level == "connections":
             assert did.did["refused"] == 0 and did.did["connections"] > 20
             assert (did.cpu is None) is (design == "shared")
