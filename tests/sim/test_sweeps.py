@@ -14,14 +14,18 @@ import pytest
 from typer.testing import CliRunner
 
 from dbtoll import spec
+from dbtoll.analysis.reproduction.parts import Part
 from dbtoll.analysis.sweeps.builder import Swept
 from dbtoll.analysis.sweeps.crossovers import banded, crossings, segments
+from dbtoll.analysis.sweeps.schema import Bracket, SweepResult
 from dbtoll.cli import app
 from dbtoll.commands import sweep
 from dbtoll.environments.simulated.world import World
 from dbtoll.errors import RunFolderError, Unavailable, UsageError
 from dbtoll.model.experiment import Precision, Verdict
+from dbtoll.report.sweep import bracket_text, limit_title
 from dbtoll.runner import run
+from dbtoll.spec import sweeps as spec_sweeps
 from dbtoll.store.folders import run_folders
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import HISTORY_FILE
@@ -98,9 +102,9 @@ def test_every_value_is_a_run_and_the_planted_crossover_is_found(planted: Path, 
     assert json.loads((folders[-1] / "sweep" / "sweep.json").read_text(encoding="utf-8")) == result
 
 
-def test_a_sweep_that_was_interrupted_goes_on_where_it_stopped(planted: Path, tmp_path: Path) -> None:
+def test_a_sweep_that_was_interrupted_goes_on_where_it_stopped(short: Path, tmp_path: Path) -> None:
     runs_dir = tmp_path / "runs"
-    planned = sweep.planned_from(planted, over="effect=0.1,0.2,0.4,0.8", variables=["many=1"])
+    planned = sweep.planned_from(short, over="effect=0.1,0.2,0.4,0.8", variables=["many=1"])
 
     def stop(swept: Swept) -> None:
         if len(swept.parts) == 2:
@@ -118,7 +122,7 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_stopped(planted: Path, tm
     assert [each["value"] for each in result["values"]] == list(VALUES)
     assert (first / HISTORY_FILE).read_bytes() == before
     assert len(run_folders(runs_dir)) == len(VALUES)
-    assert [each["rounds"] for each in result["values"]] == [10] * 4
+    assert [each["rounds"] for each in result["values"]] == [5] * 4
     assert history.read_bytes().startswith(b"".join(lines[: begun[4]]))  # it went on, and did not begin anew
     told = CliRunner().invoke(
         app, ["sweep", str(second), "--resume", "--over", "effect=1,2", "--runs-dir", str(runs_dir)]
@@ -233,36 +237,33 @@ def test_a_tenant_that_is_slower_than_the_others_breaks_the_limit_for_all(
     def start_offset(world: World, arm: str, start: int) -> float:
         return math.log(3.0) * (arm.startswith("fixed") and start % 4 == slow) + math.log1p(0.001) * (start // 4 % 2)
 
-    def limited(limit_us: float) -> tuple[dict[str, Any], str]:
-        runs = tmp_path / f"{limit_us:.0f}"
-        told = asked(
-            "sweep", str(short), "--over", "effect=0.05,0.1", "--set", "many=4", "--limit", f"p50={limit_us:.0f}us",
-            "--runs-dir", str(runs), "--json", "-q",
-        )  # fmt: skip
-        result = json.loads(told.stdout)
-        shown = asked("sweep", result["values"][0]["run"], "--resume", "--runs-dir", str(runs), "-q").stdout
-        return result, shown
-
-    def brackets(result: dict[str, Any]) -> dict[str, Any]:
-        return {each["design"]: each for each in result["brackets"]}
-
     monkeypatch.setattr(World, "start_offset", start_offset)
-    first, _ = limited(1_000_000)
+    planned = sweep.planned_from(short, over="effect=0.05,0.1", variables=["many=4"])
+    swept = sweep.measure(planned, tmp_path, quiet=True, yes=True)
+
+    def limited(limit_us: float) -> SweepResult:
+        """What the limit is changes nothing of the runs."""
+        return Swept(swept.parts, replace(swept.sweep, limit=spec_sweeps.limit(f"p50={limit_us:.0f}us"))).result()
+
+    def brackets(result: SweepResult) -> dict[str, Bracket]:
+        return {each.design: each for each in result.brackets}
+
     together_us = max(
-        point["estimate"] / 1e3
-        for curve in first["curves"]
-        for point in curve["points"]
-        if curve["measure"] == "p50" and point["estimate"] is not None
+        point.estimate / 1e3
+        for curve in limited(1_000_000).curves
+        for point in curve.points
+        if curve.measure == "p50" and point.estimate is not None
     )
-    result, shown = limited(1.5 * together_us)
+    result = limited(1.5 * together_us)
     found = brackets(result)
-    assert (found["grows"]["holds"], found["grows"]["breaks"]) == (0.1, None)
-    assert found["fixed"]["holds"] is None and found["fixed"]["breaks"] is not None
-    (slowest,) = {point["slowest"] for point in found["fixed"]["points"]}
+    assert (found["grows"].holds, found["grows"].breaks) == (0.1, None)
+    assert found["fixed"].holds is None and found["fixed"].breaks is not None
+    (slowest,) = {point.slowest for point in found["fixed"].points}
     assert slowest == slow + 1
-    assert all(point["slowest_ns"] > 2e3 * together_us for point in found["fixed"]["points"])
-    assert "of every unit" in shown and f"unit {slow + 1}, the slowest" in shown
-    assert brackets(limited(6 * together_us)[0])["fixed"]["holds"] == 0.1, "where the slow one keeps it, all do"
+    assert all((point.slowest_ns or 0) > 2e3 * together_us for point in found["fixed"].points)
+    assert "of every unit" in limit_title(result)
+    assert f"unit {slow + 1}, the slowest" in bracket_text(found["fixed"], result)
+    assert brackets(limited(6 * together_us))["fixed"].holds == 0.1, "where the slow one keeps it, all do"
 
 
 def test_costs_that_are_given_later_count(short: Path, tmp_path: Path) -> None:
@@ -359,13 +360,13 @@ def test_values_that_are_no_numbers_have_contrasts_and_no_crossover(planted: Pat
     assert [each.verdict for each in contrast.points] == [Verdict.LOSES, Verdict.LOSES]
 
 
-def test_what_does_not_fit_is_in_the_result(planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_in_the_result(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unfit(experiment: Any) -> dict[str, tuple[str, str]]:
         large = experiment.variables["effect"] > 0.3
         return {arm.name: ("it is too large", "") for arm in experiment.arms if large and arm.name == "grows"}
 
     monkeypatch.setattr(sweep, "unfit", unfit)
-    planned = sweep.planned_from(planted, over="effect=0.1,0.4", variables=["many=1"])
+    planned = sweep.planned_from(short, over="effect=0.1,0.4", variables=["many=1"])
     assert any("effect = 0.4: grows is left out: it is too large" in line for line in sweep.preview(planned))
     result, page = sweep.write(sweep.measure(planned, tmp_path, quiet=True, yes=True))
     assert [(each.value, each.arm, each.why) for each in result.left_out] == [(0.4, "grows", "it is too large")]
@@ -375,13 +376,68 @@ def test_what_does_not_fit_is_in_the_result(planted: Path, tmp_path: Path, monke
     assert "left out at effect 0.4" in page.read_text(encoding="utf-8")
 
 
-def test_runs_of_several_sweeps_are_no_sweep(planted: Path, tmp_path: Path) -> None:
-    parts = [
-        sweep.measure(
-            sweep.planned_from(planted, over=over, variables=["many=1"]), tmp_path, quiet=True, yes=True
-        ).parts[0]
-        for over in ("effect=0.1,0.2", "effect=0.4,0.8")
-    ]
+def test_a_design_that_fits_only_below_is_looked_for_there(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search begins in the middle, where it does not fit."""
+
+    def unfit(experiment: Any) -> dict[str, tuple[str, str]]:
+        large = experiment.variables["effect"] > 0.06
+        return {arm.name: ("it is too large", "") for arm in experiment.arms if large and arm.name == "grows"}
+
+    def brackets(swept: Swept) -> dict[str, tuple[Any, Any, bool]]:
+        return {each.design: (each.holds, each.breaks, each.does_not_fit) for each in swept.result().brackets}
+
+    monkeypatch.setattr(sweep, "unfit", unfit)
+    (tmp_path / "costs.toml").write_text('currency = "EUR"\nperiod = "hour"\nhost = 10\n', encoding="utf-8")
+    planned = sweep.planned_from(
+        short, over="effect=0.05,0.1,0.2", variables=["many=1"], limit="p99=100s", costs=tmp_path / "costs.toml"
+    )
+    swept = sweep.measure(planned, tmp_path / "runs", quiet=True, yes=True)
+    first = Swept(swept.parts[:1], swept.sweep)
+    assert set(first.by_value) == {0.1}
+    assert brackets(first) == {"fixed": (0.1, None, False), "grows": (None, 0.1, True)}
+    assert first.result().cheapest_tenant[0].designs == ("fixed", "grows"), "nobody knows yet what it costs below"
+    sweep.write(first)
+    assert brackets(swept) == {"fixed": (0.2, None, False), "grows": (0.05, 0.1, True)}
+
+
+def test_above_a_value_at_which_a_unit_does_not_answer_nothing_is_measured(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the limit is kept there cannot be told; that of the other design, which keeps it, is looked for above."""
+    planned = sweep.planned_from(short, over="effect=0.05,0.1,0.2", variables=["many=2"], limit="p99=100s")
+    measured = Swept.logs_of_units
+
+    def starved(self: Swept, value: Any, levels: Any, limit: Any, design: str) -> list[Any]:
+        units = measured(self, value, levels, limit, design)
+        if value > 0.06 and design in silent:
+            units[1] = np.full_like(units[1], math.nan)
+        return units
+
+    monkeypatch.setattr(Swept, "logs_of_units", starved)
+    silent = {"fixed", "grows"}
+    swept = sweep.measure(planned, tmp_path / "both", quiet=True, yes=True)
+    assert set(swept.by_value) == {0.05, 0.1}
+    assert {(each.holds, each.breaks) for each in swept.result().brackets} == {(0.05, None)}
+    silent = {"fixed"}
+    swept = sweep.measure(planned, tmp_path / "one", quiet=True, yes=True)
+    assert set(swept.by_value) == {0.05, 0.1, 0.2}
+    assert {each.design: each.holds for each in swept.result().brackets} == {"fixed": 0.05, "grows": 0.2}
+
+
+def test_runs_of_several_sweeps_are_no_sweep(short: Path, planted: Path, tmp_path: Path) -> None:
+    parts: list[Part] = []
+
+    def stop(swept: Swept) -> None:
+        parts.extend(swept.parts)
+        raise KeyboardInterrupt
+
+    for over in ("effect=0.1,0.2", "effect=0.4,0.8"):
+        planned = sweep.planned_from(short, over=over, variables=["many=1"])
+        with pytest.raises(KeyboardInterrupt):
+            sweep.measure(planned, tmp_path, quiet=True, yes=True, after=stop)
+    assert len(parts) == 2
     with pytest.raises(RunFolderError, match="not runs of one sweep"):
         Swept(parts)
     with pytest.raises(UsageError, match="the sweep gives it its values"):

@@ -86,7 +86,8 @@ def searched(truth: dict[str, tuple[int, int]], candidates: Sequence[int]) -> tu
 
     def bracket(design: str) -> Bracket:
         holds, breaks = truth[design]
-        points = tuple(LimitPoint(v, True if v <= holds else False if v >= breaks else None) for v in sorted(measured))
+        keeps = {v: True if v <= holds else False if v >= breaks else None for v in sorted(measured)}
+        points = tuple(LimitPoint(v, known, slowest=1, slowest_ns=1e6) for v, known in keeps.items())
         kept = [point.value for point in points if point.keeps]
         broken = [point.value for point in points if point.keeps is False]
         return Bracket({}, design, points, max(kept, default=None), min(broken, default=None), does_not_fit=False)
@@ -115,6 +116,14 @@ def test_what_cannot_be_told_is_closed_in_from_both_sides_and_ends() -> None:
     measured, brackets = searched({"a": (6, 11)}, range(1, 33))
     assert (brackets["a"].holds, brackets["a"].breaks) == (6, 11)
     assert len(measured) < 32
+
+
+def test_what_had_no_answer_at_a_value_is_looked_for_below_it() -> None:
+    candidates = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    bracket = Bracket({}, "a", (LimitPoint(1, True), LimitPoint(16, None)), holds=1, breaks=None, does_not_fit=False)
+    assert next_value([bracket], candidates, {1, 16}) == 4
+    told = replace(bracket, points=(LimitPoint(1, True), LimitPoint(16, None, slowest=1, slowest_ns=1e6)))
+    assert next_value([told], candidates, {1, 16}) == 128, "the larger gap"
 
 
 def test_who_costs_less_for_sure_is_the_cheapest() -> None:

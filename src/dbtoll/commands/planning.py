@@ -25,6 +25,7 @@ from dbtoll.model.machine import MissingRequirement
 from dbtoll.model.options import Option
 from dbtoll.model.plan import Round
 from dbtoll.plan import Plan
+from dbtoll.report.text import sentences
 from dbtoll.runner.arm_devices import IN_MEMORY, ON_OWN_DISK, Room, log_bytes, room_of
 from dbtoll.runner.arms import as_tenant, boots
 from dbtoll.runner.budget import Budget
@@ -327,23 +328,7 @@ def _experiment_lines(experiment: Experiment, declared: Mapping[str, Option]) ->
         on = [f"{what} on {each.text}" for each, what in ((devices.data, "data"), (devices.log, "log")) if each]
         what = ", ".join(filter(None, [write_stack(arm.stack), arm.design, arm.layout.text, *on]))
         yield f"arm {arm.name}: {what}{_held(arm, experiment)}"
-    yield from pool_lines(experiment)
-
-
-def pool_lines(experiment: Experiment) -> Iterator[str]:
-    """How the buffer pools of designs, which are equal in sum, are dealt to their servers."""
-    pools = {
-        arm.name: (arm.layout.all_servers, arm.configuration.resources.buffer_pool_bytes)
-        for arm in experiment.arms
-        if arm.copy_of is None and arm.design
-    }
-    said = [
-        f"{name} {servers} of {pool // servers >> 20} MiB"
-        for name, (servers, pool) in pools.items()
-        if pool is not None
-    ]
-    if said:
-        yield f"buffer pools, equal in sum: {', '.join(said)}"
+    yield from sentences.buffer_pools(experiment)
 
 
 def _held(arm: Arm, experiment: Experiment) -> str:

@@ -197,6 +197,7 @@ def _obstacles(experiments: Mapping[Value, Experiment], needs: Mapping[Value, Ne
 def preview(planned: Planned) -> Iterator[str]:
     """What will be measured, how long, and what does not fit."""
     from dbtoll.commands import planning
+    from dbtoll.report.text import sentences
 
     sweep, experiments = planned.sweep, planned.experiments
     budget_s = next(iter(experiments.values())).precision.budget_s
@@ -235,7 +236,7 @@ def preview(planned: Planned) -> Iterator[str]:
     values = list(experiments)
     for value in values if len(values) <= FEW_VALUES else (values[0], values[-1]):
         yield from (
-            f"  {sweep.variable} = {value_text(value)}: {line}" for line in planning.pool_lines(experiments[value])
+            f"  {sweep.variable} = {value_text(value)}: {line}" for line in sentences.buffer_pools(experiments[value])
         )
 
 

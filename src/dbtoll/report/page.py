@@ -127,6 +127,7 @@ def render(result: Result, run: Run) -> str:
         matrices=matrices,
         neighbours_did=did,
         cpus=experiment.cpus,
+        pools=list(sentences.buffer_pools(experiment)),
         bills=attribution.bills(result),
         json=htmlsafe_json_dumps(whole, separators=(",", ":")),
     )

@@ -18,7 +18,7 @@ from rich.text import Text
 from dbtoll import __version__
 from dbtoll.analysis.result.schema import arm_label, varied_factors
 from dbtoll.analysis.sweeps.builder import LEAST, PER_TENANT, THROUGHPUT, TIME
-from dbtoll.analysis.sweeps.schema import to_json
+from dbtoll.analysis.sweeps.schema import DesignAt, to_json
 from dbtoll.durable import make_directory, write_durably
 from dbtoll.model.experiment import Verdict
 from dbtoll.model.reply import TIME_PER_TRANSACTION
@@ -250,11 +250,18 @@ def pool_lines(result: SweepResult) -> Iterator[str]:
     """What each design has, and how its buffer pools are sized: the rule, and what it gives at each value."""
     if not any(each.pool_bytes is not None for each in result.parts):
         return
-    yield (
-        "An arm's processors and memory are the same in every design; its servers' buffer pools are equal in sum, and each has "
-        "an equal part."
-    )
-    for value, its in groupby(result.parts, key=lambda each: each.value):
+    at_each = [(value, list(its)) for value, its in groupby(result.parts, key=lambda each: each.value)]
+    if all(map(_alike, (its for _, its in at_each))):
+        yield (
+            "An arm's processors and memory are the same in every design; its servers' buffer pools are equal in sum, and each has "
+            "an equal part."
+        )
+    else:
+        yield (
+            "Processors, memory or the sum of buffer pools are NOT the same in every design: their differences are not those of "
+            "designs alone. Each server of an arm has an equal part."
+        )
+    for value, its in at_each:
         said = [
             f"{each.design} {each.servers} of {numbers.size_of(each.pool_bytes)}"
             for each in its
@@ -263,12 +270,23 @@ def pool_lines(result: SweepResult) -> Iterator[str]:
         yield f"{result.variable} {value_text(value)}: {', '.join(said)}"
 
 
+def _alike(designs: Sequence[DesignAt]) -> bool:
+    """Whether they have as much of all. The part of each server is rounded down to whole bytes."""
+    pools = [each.servers * each.pool_bytes for each in designs if each.pool_bytes is not None]
+    rounded = max(each.servers for each in designs)
+    return (
+        len({(each.cpus, each.memory_bytes) for each in designs}) == 1
+        and max(pools, default=0) - min(pools, default=0) < rounded
+    )
+
+
 def labelled(result: SweepResult) -> SweepResult:
     """The same with every design that is emulated called so."""
     emulated = {each.design for each in result.parts if each.emulated}
     if not emulated:
         return result
-    label = {design: arm_label(design, emulated=design in emulated) for design in result.designs}
+    named = dict.fromkeys((*result.designs, *(each.design for each in result.brackets)))  # some fit nowhere
+    label = {design: arm_label(design, emulated=design in emulated) for design in named}
 
     def relabelled(each: Contrast) -> Contrast:
         return replace(
@@ -287,7 +305,7 @@ def labelled(result: SweepResult) -> SweepResult:
 
     return replace(
         result,
-        designs=tuple(label.values()),
+        designs=tuple(label[each] for each in result.designs),
         parts=tuple(replace(each, design=label[each.design]) for each in result.parts),
         curves=tuple(replace(each, design=label[each.design]) for each in result.curves),
         contrasts=tuple(map(relabelled, result.contrasts)),

@@ -111,6 +111,11 @@ class Swept:
     def designs_at(self) -> Mapping[Value, Mapping[str, Arm]]:
         """Value -> design -> its arm. A design is an arm without its number of tenants, and without its devices where these are
         what the sweep changes, as long as that tells all of them apart."""
+        return self._named[0]
+
+    @cached_property
+    def _named(self) -> tuple[Mapping[Value, Mapping[str, Arm]], Callable[[str], str]]:
+        """The designs, and from the name of an arm that was left out to its design: of such a one nothing else is known."""
         arms = {
             value: [arm for arm in part.run.plan.experiment.arms if arm.copy_of is None and arm.clock == "time"]
             for value, part in self.by_value.items()
@@ -125,12 +130,21 @@ class Swept:
         short, usual = by(lambda arm: without_devices(design_of(arm))), by(design_of)
         devices = {(name, arm.configuration.devices) for its in short.values() for name, arm in its.items()}
         if apart(short) and len(devices) > len({name for name, _ in devices}):
-            return short
-        return usual if apart(usual) else by(lambda arm: arm.name)
+            return short, lambda name: without_devices(TENANTS.sub("", name))
+        if apart(usual):
+            return usual, lambda name: TENANTS.sub("", name)
+        return by(lambda arm: arm.name), lambda name: name
 
     @cached_property
     def designs(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(design for its in self.designs_at.values() for design in its))
+
+    @cached_property
+    def never_measured(self) -> tuple[str, ...]:
+        """Designs that did not fit wherever a run was measured."""
+        _, design_of_left_out = self._named
+        left_out = dict.fromkeys(design_of_left_out(each.arm) for each in self.sweep.left_out if each.arm)
+        return tuple(design for design in left_out if design not in self.designs)
 
     @cached_property
     def levels(self) -> list[Levels]:
@@ -219,10 +233,9 @@ class Swept:
         return found is not None and found.arm != ""
 
     def _left_out(self, value: Value, design: str) -> LeftOut | None:
+        _, design_of_left_out = self._named
         for each in self.sweep.left_out:
-            # Its layout is not known, its name is: with whatever number of tenants.
-            named = TENANTS.sub("", each.arm)
-            if each.value == value and (not each.arm or design in (each.arm, named, without_devices(named))):
+            if each.value == value and (not each.arm or design == design_of_left_out(each.arm)):
                 return each
         return None
 

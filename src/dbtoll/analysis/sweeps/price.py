@@ -28,7 +28,7 @@ GIB = 1 << 30
 def brackets(swept: Swept) -> Iterator[Bracket]:
     """Of each design."""
     for levels in swept.levels:
-        for design in swept.designs:
+        for design in (*swept.designs, *swept.never_measured):
             here = [value for value in swept.by_value if design in swept.designs_at[value]]
             points = [_point(swept, value, levels, design, len(here)) for value in here]
             unfit = [value for value in swept.sweep.values if swept.fits_not(value, design)]
@@ -173,8 +173,8 @@ def of_tenants(swept: Swept, found: Sequence[Bracket], costs: Costs) -> Iterator
 
 def _arm_at(value: Value | None, arms: Mapping[Value, Arm]) -> Arm | None:
     """A design's arm at a value; at one that was not measured one with as many tenants, where that is all that values are."""
-    if value is None or value in arms:
-        return None if value is None else arms[value]
+    if value is None or not arms or value in arms:
+        return arms.get(value) if value is not None else None
     arm = next(iter(arms.values()))
     known = all(
         each.design and len(each.layout.units) == measured and _paid_for(each) == _paid_for(arm)

@@ -26,6 +26,8 @@ def _wanted(bracket: Bracket, candidates: Sequence[Value], measured: Collection[
     low = -1 if bracket.holds is None else places[bracket.holds]
     # What does not fit is no candidate.
     high = sum(bracket.breaks is None or float(value) < float(bracket.breaks) for value in candidates)
+    # Where some unit had no answer in some round it is not looked for above: what fails at a value fails at larger ones.
+    high = min([high, *(places[each.value] for each in bracket.points if each.keeps is None and each.slowest is None)])
     open_at = [places[each.value] for each in bracket.points if each.keeps is None and low < places[each.value] < high]
     gaps = [(low, min(open_at)), (max(open_at), high)] if open_at else [(low, high)]
     inside = [

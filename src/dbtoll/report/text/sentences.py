@@ -9,9 +9,10 @@ from dbtoll.analysis.result.schema import varied_factors
 from dbtoll.model.experiment import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from dbtoll.analysis.result.schema import Amount, ArmResult, Comparison, Contrast, Result
+    from dbtoll.model.experiment import Experiment
 from dbtoll.report.text.names import (
     arm_title,
     baselines,
@@ -317,6 +318,19 @@ def _contrast(each: Contrast, result: Result, varied: Sequence[str]) -> str:
         f"{arm_title(each.arm, result)}{f' ({others})' if others else ''}: {level}, not {against}, beyond what that does to "
         f"{each.baseline}: {verdict_phrase(each.verdict, found, result.margin, reason, rests_on)}"
     )
+
+
+def buffer_pools(experiment: Experiment) -> Iterator[str]:
+    """How those of designs for tenants are dealt to their servers, and whether they are equal in sum."""
+    dealt = {
+        arm.name: (arm.layout.all_servers, pool)
+        for arm in experiment.arms
+        if arm.copy_of is None and arm.design and (pool := arm.configuration.resources.buffer_pool_bytes) is not None
+    }
+    if dealt:
+        equal = len({pool for _, pool in dealt.values()}) == 1
+        said = ", ".join(f"{name} {servers} of {pool // servers >> 20} MiB" for name, (servers, pool) in dealt.items())
+        yield f"buffer pools, {'' if equal else 'NOT '}equal in sum: {said}"
 
 
 def changed_plans(result: Result) -> list[str]:
