@@ -64,6 +64,11 @@ def test_who_does_not_ask_for_a_neighbour_has_none() -> None:
         ('["server_killed"]', {}, "server_killed is the last thing in a round, so it is measured once"),
         ('["server_killed", "disk_full"]', {}, "server_killed is the last thing in a round, and so is disk_full"),
         ('["machine_killed"]', {}, "its tenants have one machine, so nobody would be left"),
+        (
+            '["machine_killed"]',
+            {"stack": "docker", "layout": "machines = 2\ndatabases = 2"},
+            "several tenants are in the machine that is killed",
+        ),
         ('["disk_full"]', {}, "its data lie on the host's file system, which nothing fills"),
         ('["anger"]', {}, "are not levels of neighbour"),
         ('["vacuum"]', {"engine": "noop"}, "noop cannot be asked to write a table anew"),

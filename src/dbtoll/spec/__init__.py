@@ -751,6 +751,11 @@ class _Reader:
             raise refused(
                 "its tenants have one machine, so nobody would be left", "take a design with a machine for each"
             )
+        if neighbours.MACHINE_KILLED in faults and len(arm.layout.units) > arm.layout.machines:
+            raise refused(
+                "several tenants are in the machine that is killed, and their drivers with it",
+                "one server, one database and one key in each machine",
+            )
         data = arm.configuration.devices.data
         bounded = data is not None and data.kind in ("memory", "model")
         if neighbours.DISK_FULL in faults and not bounded and not _boots(arm.stack[-1]):
