@@ -48,6 +48,8 @@ class PlantedSweep(Sweep):
     """By how much a transaction takes longer in ``design over design``."""
     holds: str = "log"
     outgrown: tuple[int, ...] = ()
+    between: tuple[int, ...] = ()
+    """Sizes that do not outgrow the memory and do not fit beside the buffer pools."""
     bad: Mapping[str, str] = field(default_factory=dict)
     """Why nothing rests on a design."""
     too_large: tuple[int, ...] = ()
@@ -56,6 +58,10 @@ class PlantedSweep(Sweep):
     @property
     def values(self) -> tuple[int, ...]:
         return self.measured
+
+    @property
+    def fitting(self) -> tuple[int, ...]:
+        return tuple(value for value in self.measured if value not in (*self.outgrown, *self.between))
 
     def windows(self, design: str, value: Any) -> Any:
         devices = [
@@ -335,6 +341,8 @@ def test_throughput_holds_until_memory_is_outgrown(
     for measured, outgrown in ((SIZES[:2], ()), (SIZES, ()), (SIZES, SIZES[1:]), (SIZES, SIZES)):
         lacking = PlantedSweep(measured=measured, outgrown=outgrown, done=done)
         assert outcomes("Z12", size=lacking) == ("cannot tell", None)
+    crowded = PlantedSweep(measured=SIZES, outgrown=SIZES[2:], between=SIZES[1:2], done=done)
+    assert outcomes("Z12", size=crowded) == ("cannot tell", None), "beside its pools the second size does not fit"
 
 
 def test_one_pool_is_best_where_memory_is_outgrown_most() -> None:
@@ -385,17 +393,24 @@ def test_no_claim_about_larger_databases_rests_on_smaller_ones() -> None:
         assert outcomes(claim, size=smaller) == ("not measured", None)
 
 
-def test_databases_outgrow_the_memory_with_the_last_of_the_values_that_are_measured_by_default() -> None:
+def test_of_the_sizes_that_are_measured_by_default_two_fit_into_the_memory_and_the_last_outgrows_it() -> None:
     paper = registry.find("papers", "zhang2014")()
     part = next(part for part in paper.about.parts if part.role == "size")
     variable, _, values = part.over.partition("=")
     assert variable == "warehouses"
-    arms = {
-        int(value): {arm.name: arm for arm in spec.read(paper.folder / part.file, variables={variable: value})[0].arms}
-        for value in values.split(",")
-    }
-    swept = SimpleNamespace(by_value=arms, designs_at=arms)
-    assert Sweep(cast(Any, swept)).outgrown == (8,) and len(arms) > 1
+
+    def sizes(**variables: str) -> Sweep:
+        arms = {
+            int(value): {
+                arm.name: arm
+                for arm in spec.read(paper.folder / part.file, variables={variable: value, **variables})[0].arms
+            }
+            for value in values.split(",")
+        }
+        return Sweep(cast(Any, SimpleNamespace(by_value=arms, designs_at=arms)))
+
+    assert (sizes().fitting, sizes().outgrown) == ((1, 2), (8,))
+    assert sizes(memory="1 GiB").fitting == (1,), "its device was busy for half of the time with two"
 
 
 def test_a_part_of_one_run_that_this_machine_cannot_run_is_left_out_beforehand() -> None:

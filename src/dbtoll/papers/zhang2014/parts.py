@@ -26,6 +26,9 @@ SWEEPS = ("tenants", "placement", "disks", "size", "other_engine")
 WAREHOUSE_BYTES = 100_000_000
 """Of one warehouse in PostgreSQL: its tables with their indexes, as they are loaded (TPC-C 1.2.1)."""
 
+OWN = 0.1
+"""The part of the memory that servers take beside their buffer pools."""
+
 HYPERVISORS = ("xen", "vmware", "qemu")
 """Environments that are of the kind of the paper's."""
 
@@ -56,14 +59,22 @@ class Sweep:
         return tuple(value for value in self.values if value > 1)
 
     @property
+    def fitting(self) -> tuple[int, ...]:
+        """The numbers of warehouses of each tenant with which the data of all fit into the memory of the dedicated design beside
+        its buffer pools, as what is in a pool is in the page cache too, and beside a tenth for the servers themselves."""
+        return tuple(value for value, data, memory, pools in self._sizes() if data + pools <= (1 - OWN) * memory)
+
+    @property
     def outgrown(self) -> tuple[int, ...]:
-        """The numbers of warehouses of each tenant with which the data of all are more than the memory of the dedicated design."""
-        arms = {value: self.swept.designs_at[value].get(DEDICATED) for value in self.values}
-        return tuple(
-            value
-            for value, arm in arms.items()
-            if arm and value * len(arm.layout.units) * WAREHOUSE_BYTES > arm.configuration.resources.memory_bytes
-        )
+        """Those with which the data are more than the memory."""
+        return tuple(value for value, data, memory, _ in self._sizes() if data > memory)
+
+    def _sizes(self) -> Iterator[tuple[int, int, int, int]]:
+        """Of each number of warehouses: bytes of all data, of the dedicated design's memory and of its buffer pools."""
+        for value in self.values:
+            if (arm := self.swept.designs_at[value].get(DEDICATED)) is not None:
+                resources, data = arm.configuration.resources, value * len(arm.layout.units) * WAREHOUSE_BYTES
+                yield value, data, resources.memory_bytes, resources.buffer_pool_bytes or 0
 
     @cached_property
     def isolated(self) -> str | None:

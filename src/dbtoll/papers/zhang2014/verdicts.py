@@ -338,16 +338,17 @@ def _less(name: str, less: Point | None, more: Point | None, why: str) -> Figure
 def _holds_and_falls(parts: Parts) -> Judged:
     rule = (
         f"in both designs throughput with the second smallest databases is at least {_percent(HOLDS)} of that with the smallest, "
-        "where both fit into the memory, and less than that with the largest, which does not"
+        "where both fit into the memory beside the buffer pools and a tenth for the servers, and less than that with the largest, "
+        "which does not"
     )
     sweep = parts.size
     if sweep is None:
         return not_measured(rule, None, LARGER)
-    fitting = len(sweep.values) - len(sweep.outgrown)
-    if fitting < 2 or not sweep.outgrown:
+    if sweep.values[:2] != sweep.fitting[:2] or not sweep.outgrown:
         return unknown(
-            rule, None, f"{fitting} sizes that fit into the memory and {len(sweep.outgrown)} that do not were measured"
-        )
+            rule, None,
+            f"{len(sweep.fitting)} sizes that fit into the memory and {len(sweep.outgrown)} that outgrow it were measured",
+        )  # fmt: skip
     first, second, last = sweep.values[0], sweep.values[1], sweep.values[-1]
     figures = every(
         _less(
