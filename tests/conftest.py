@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from dbtoll.contracts import machines
 from dbtoll.contracts.machines import OpenArm
 from dbtoll.machines.agent.machine import AgentMachine
 from dbtoll.model.machine import Artifact
-from tests.support.program import AGENTS_TESTS, ROOT
+from tests.support.program import CARGO_TESTS, ROOT
 from tests.support.sshd import Sshd, sshd
 
 _DEBIAN_13 = """
@@ -36,7 +36,8 @@ debian_image(Cache(), "trixie", software=image_software())
 """
 
 AHEAD: dict[str, tuple[Sequence[str], Path]] = {
-    "test_the_agents_own_tests_pass": ([*AGENTS_TESTS, "--no-run"], ROOT / "agent"),
+    "test_the_agents_own_tests_pass": ([*CARGO_TESTS, "--no-run"], ROOT / "agent"),
+    "test_the_tests_of_the_server_of_embedded_engines_pass": ([*CARGO_TESTS, "--no-run"], ROOT / "embedded"),
     "test_versions_and_settings_are_compared_in_one_run": ([sys.executable, "-c", _DEBIAN_13], ROOT),
 }
 """Test -> what makes into a cache what it would wait for, and where that runs."""
@@ -133,14 +134,29 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             terminalreporter.line(f"{s:6.0f} s  {file}")
 
 
+_turns: list[ExitStack] = []
+"""What this process holds while it tests: one at most."""
+
+
+def _alone(item: pytest.Item | None) -> bool:
+    return item is not None and item.get_closest_marker("alone") is not None
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """A test that is marked ``alone`` looks at all of the machine: the other process tests nothing meanwhile."""
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[object]:
+    """A test that is marked ``alone`` looks at all of the machine: the other process tests nothing meanwhile. Several in a row wait
+    once."""
     if not hasattr(item.config, "workerinput"):  # one process tests; it may be a test's own
         return (yield)
-    alone = item.get_closest_marker("alone") is not None
-    with _locked(ROOT / "tests/system", fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+    if not _turns:
+        turn = ExitStack()
+        turn.enter_context(_locked(ROOT / "tests/system", fcntl.LOCK_EX if _alone(item) else fcntl.LOCK_SH))
+        _turns.append(turn)
+    try:
         return (yield)
+    finally:
+        if not (_alone(item) and _alone(nextitem)):
+            _turns.pop().close()
 
 
 @contextmanager
@@ -179,7 +195,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Nothing goes on after the tests."""
+    """Nothing goes on after the tests, and nobody waits for this process, whatever ended them."""
+    while _turns:
+        _turns.pop().close()
     for process in _begun_ahead:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)  # its compilers too

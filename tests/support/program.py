@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-AGENTS_TESTS = ("cargo", "test", "--locked", "--quiet")
+CARGO_TESTS = ("cargo", "test", "--locked", "--quiet")
 """In ROOT/agent."""
 
 

@@ -153,7 +153,6 @@ def test_an_ordinary_user_measures_and_is_told_what_was_missing(ordinary: Path) 
     assert "host.without_root" in resumed.stderr
 
 
-@pytest.mark.alone
 def test_what_only_root_may_is_said_to_an_ordinary_user(ordinary: Path) -> None:
     for words, what in (
         (("compare", "native", "--engine", "noop", "-f", "cache=cold", "--exclusive"), "only root may"),
@@ -165,7 +164,7 @@ def test_what_only_root_may_is_said_to_an_ordinary_user(ordinary: Path) -> None:
         assert what in refused.stderr
 
 
-@pytest.mark.alone
+@pytest.mark.alone  # what another test runs as a user would be found
 def test_nothing_of_a_killed_user_runs_on(ordinary: Path) -> None:
     """The kernel ends the processes; `clean` removes the files."""
     script = """

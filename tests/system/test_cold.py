@@ -12,8 +12,6 @@ from dbtoll.store.reader import read_run
 from dbtoll.store.schema import Visit
 from tests.support.one_round import measure_one_round
 
-pytestmark = pytest.mark.alone  # it drops the caches of the machine
-
 TEXT = """
 exclusive = true
 [engine]
@@ -34,6 +32,7 @@ DATA_BYTES = 1 << 20
 """Of 600 000 rows both queries read four columns or more."""
 
 
+@pytest.mark.alone  # it drops the caches of the machine
 @pytest.mark.parametrize("engine", ["duckdb", "hyper", "monetdb", "postgres"])
 def test_a_cold_visit_reads_its_data(engine: str, run_folder: Path) -> None:
     """Also that of the arm that comes second: of programs it finds in memory what the first one's server has mapped."""

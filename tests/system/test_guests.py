@@ -147,8 +147,7 @@ def test_a_clock_that_counts_instructions_tells_the_same_again(boot: Boot) -> No
     assert first > 100_000  # a thousand rows
 
 
-def test_its_line_carries_everything_both_ways(boot: Boot) -> None:
-    guest = boot()
+def its_line_carries_everything_both_ways(guest: GuestMachine) -> None:
     chance = random.Random(7)
     for size in (0, 1, 2047, 2048, 2049, 4097, 37_444, 300_001):
         content = chance.randbytes(size)
@@ -160,12 +159,41 @@ def test_its_line_carries_everything_both_ways(boot: Boot) -> None:
     assert len(echoed.output) == 500_000
 
 
-def test_a_guest_that_is_killed_is_an_error_with_its_last_words(boot: Boot) -> None:
-    guest = boot()
+def its_caches_can_be_dropped(guest: GuestMachine) -> None:
+    guest.run(["sh", "-c", "cat /bin/* /lib/*/* > /dev/null 2>&1"], check=False)
+
+    def cached_kib() -> int:
+        lines = guest.get("/proc/meminfo").decode().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Cached:"))
+
+    before = cached_kib()
+    guest.drop_caches()
+    assert cached_kib() < before
+
+
+def its_clock_does_not_step_while_it_sleeps(guest: GuestMachine) -> None:
+    """A guest's time before and after a sleep: it goes on, never back (User Mode Linux's runs on, QEMU's stands still)."""
+    stamps = []
+    for _ in range(5):
+        stamps.append(guest.call("ping", {})["at_ns"])
+        guest.freeze()
+        guest.thaw()
+    assert stamps == sorted(stamps)
+
+
+def killed_it_is_an_error_with_its_last_words(guest: GuestMachine) -> None:
     os.kill(monitor_of(guest), signal.SIGKILL)
     with pytest.raises(ChannelError, match="killed by signal 9"):
         guest.run(["sleep", "10"])
     guest.close()
+
+
+def test_one_guest_from_its_first_word_to_its_last(boot: Boot) -> None:
+    guest = boot()
+    its_line_carries_everything_both_ways(guest)
+    its_caches_can_be_dropped(guest)
+    its_clock_does_not_step_while_it_sleeps(guest)
+    killed_it_is_an_error_with_its_last_words(guest)
 
 
 def test_a_guest_that_cannot_start_says_why(
@@ -187,30 +215,6 @@ def test_a_guest_that_cannot_start_says_why(
 def test_a_guest_that_does_not_answer_in_time_is_given_up(boot: Boot) -> None:
     with pytest.raises(ChannelError, match="no agent answered"):
         boot(boot_timeout=10_000_000)
-
-
-def test_its_caches_can_be_dropped(boot: Boot) -> None:
-    guest = boot()
-    guest.run(["sh", "-c", "cat /bin/* /lib/*/* > /dev/null 2>&1"], check=False)
-
-    def cached_kib() -> int:
-        lines = guest.get("/proc/meminfo").decode().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("Cached:"))
-
-    before = cached_kib()
-    guest.drop_caches()
-    assert cached_kib() < before
-
-
-def test_its_clock_does_not_step_while_it_sleeps(boot: Boot) -> None:
-    """A guest's time before and after a sleep: it goes on, never back (User Mode Linux's runs on, QEMU's stands still)."""
-    guest = boot()
-    stamps = []
-    for _ in range(5):
-        stamps.append(guest.call("ping", {})["at_ns"])
-        guest.freeze()
-        guest.thaw()
-    assert stamps == sorted(stamps)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import pytest
 
 from dbtoll.model.experiment import Outcome
 from dbtoll.model.neighbours import AGGRESSORS
+from dbtoll.runner.cleanup.journal import leftovers
+from dbtoll.selfbench.support.inventory import Marks, carried
 from dbtoll.store.reader import read_run
 from dbtoll.store.schema import CheckRecord, Start, Visit
 from tests.support.one_round import measure_one_round
@@ -211,8 +213,9 @@ def test_the_others_go_on_when_one_is_struck(
 ) -> None:
     """``alone``: the designs in which nobody else has what was taken; ``kept``: those in which data are left to be checked."""
     in_guests = "uml" in designs.values()
-    text = specification(designs, fault, memory="6 GiB")  # what fills a device in memory is the arm's too
-    if fault == "disk_full" and not in_guests:  # the conditions of TPC-C take room of the disk themselves
+    fills_memory = fault == "disk_full" and not in_guests  # what is on a device in memory is the arm's too
+    text = specification(designs, fault, memory="6 GiB" if fills_memory else "2 GiB")
+    if fills_memory:  # the conditions of TPC-C take room of the disk themselves
         text = text.replace("\ntenants = 3", '\ntenants = 3\ndata_device = "memory"')
     else:
         text = text.replace('name = "tpcc"\nwarehouses = 1', ROWS)
@@ -222,6 +225,7 @@ def test_the_others_go_on_when_one_is_struck(
     if in_guests:
         text, others = text.replace("\ntenants = 3", "\ntenants = 2"), 1
     result = measure_one_round(text, run_folder)
+    assert carried(Marks(run_folder)) == {} and leftovers(run_folder) == []
     struck = [visit for visit in read_run(run_folder).records(Visit) if visit.levels["neighbour"] == fault]
     assert {visit.arm for visit in struck} >= set(designs)
     last = max(visit.order for visit in read_run(run_folder).records(Visit) if visit.levels["neighbour"] != fault)

@@ -18,14 +18,14 @@ from dbtoll.engines.monetdb import Engine as MonetDb
 from dbtoll.images.cache import Cache
 from dbtoll.images.debian import debian_image
 from dbtoll.runner.preparation.software import image_software
-from tests.support.program import AGENTS_TESTS, ROOT, cargo_test
+from tests.support.program import CARGO_TESTS, ROOT, cargo_test
 
 
 @pytest.mark.timeout(1500)
 def test_the_agents_own_tests_pass() -> None:
     if shutil.which("cargo") is None:
         pytest.skip("no cargo here: ./dbtoll setup brings one")
-    cargo_test(ROOT / "agent", AGENTS_TESTS)
+    cargo_test(ROOT / "agent", CARGO_TESTS)
 
 
 @pytest.mark.timeout(1500)
@@ -42,7 +42,7 @@ def test_the_tests_of_the_server_of_embedded_engines_pass() -> None:
         "DBTOLL_DUCKDB_PRELOAD": str(python),
         "DBTOLL_MONETDB": str((monetdb / MonetDb.library.lstrip("/")).parent),
     }
-    words = ["cargo", "test", "--locked", "--quiet", "--", "--nocapture"]
+    words = [*CARGO_TESTS, "--", "--nocapture"]
     assert "left out" not in cargo_test(ROOT / "embedded", words, {**os.environ, **libraries})
 
 

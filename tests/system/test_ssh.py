@@ -44,10 +44,11 @@ from dbtoll.runner.cleanup.removers import Cleaned, clean_one
 from dbtoll.runner.hosts import remote_hosts
 from dbtoll.spec.stack import parse_stack
 from dbtoll.store import schema
+from dbtoll.store.reader import Run
 from tests.support.killed import journal_of, kill_a_run
-from tests.support.lacking import needs
+from tests.support.lacking import lacking, needs
 from tests.support.program import is_root
-from tests.support.sshd import HOST, Sshd, make_key
+from tests.support.sshd import HOST, Sshd, make_key, sshd
 from tests.system.test_survival import Harm, assert_only_the_victim_failed, measured, memory_disk, nothing
 
 pytestmark = [
@@ -79,7 +80,7 @@ def wait_until_nothing_is_left(there: Sshd) -> None:
 
 def test_a_run_on_another_host(tmp_path: Path, loopback: Sshd) -> None:
     """The same image and data there, right answers, the host's facts in the run and on its page; one login for all of it."""
-    of = measured(tmp_path, loopback.stack(), Harm("", nothing))
+    of = measured(tmp_path, loopback.stack(), Harm("", nothing), tried=False)
     assert of.complete_rounds == (0, 1)
     visits = [visit for visit in of.records(schema.Visit) if visit.arm == "victim"]
     assert visits and {each.outcome for visit in visits for each in visit.units[0].executions} == {"ok"}
@@ -101,15 +102,29 @@ def test_a_run_on_another_host(tmp_path: Path, loopback: Sshd) -> None:
     assert loopback.left() == []
 
 
-@pytest.mark.parametrize("inner", ["native", "docker", "podman", "uml"])
-def test_an_environment_that_is_nested_in_another_host(tmp_path: Path, apart: Sshd, inner: str) -> None:
+INNER = ("native", "docker", "podman", "uml")
+
+
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run with an arm for each of them that there is here, all on one other host."""
+    with sshd(tmp_path_factory.mktemp("sshd"), apart=True) as host:
+        stacks = {name: f"{host.stack()}//{name}" for name in INNER if not lacking(name)}
+        arms = "".join(f'[[arm]]\nname = "far {name}"\nstack = "{stack}"\n' for name, stack in stacks.items())
+        of = measured(tmp_path_factory.mktemp("nested"), "native", Harm("", nothing), budget="240s", more=arms)
+        assert host.left() == []
+    return of
+
+
+@pytest.mark.timeout(900)  # the first of them has all to be made
+@pytest.mark.parametrize("inner", INNER)
+def test_an_environment_that_is_nested_in_another_host(nested: Run, inner: str) -> None:
     """A container's daemon, a guest and their disks are that host's, and are gone afterwards with all that they hold."""
-    needs(f"{inner}:data_root={tmp_path}" if inner == "docker" else inner)
-    of = measured(tmp_path, f"{apart.stack()}//{inner}", Harm("", nothing))
-    assert of.complete_rounds == (0, 1)
-    starts = [start for start in of.records(schema.Start) if start.arm == "victim"]
+    needs(inner)
+    assert nested.complete_rounds == (0, 1)
+    starts = [start for start in nested.records(schema.Start) if start.arm == f"far {inner}"]
+    assert {start.outcome for start in starts} == {"ok"}
     assert {(start.facts or {})["environment"]["name"] for start in starts} == {inner}
-    assert apart.left() == []
 
 
 @pytest.mark.parametrize("inner", ["native", "docker", "podman"])
@@ -117,7 +132,7 @@ def test_what_is_opened_on_another_host_leaves_nothing_there(
     tmp_path: Path, local: AgentMachine, apart: Sshd, image: Artifact, inner: str
 ) -> None:
     """Also the state of a daemon of dbtoll's own lies in the directory that goes at the end."""
-    needs(f"{inner}:data_root={tmp_path}" if inner == "docker" else inner)
+    needs(inner)
     with Journal(tmp_path) as journal, Ssh().reach(local, apart.options(), journal, keeps=True) as there:
         wanted = machine_spec("far", image if inner != "native" else None)
         with registry.find("environments", inner)().open(there, wanted, there.journal) as arm:
@@ -131,7 +146,7 @@ def test_what_is_opened_on_another_host_leaves_nothing_there(
 def test_what_a_line_that_breaks_leaves_of_a_sleeping_arm_there_is_cleaned(
     tmp_path: Path, local: AgentMachine, apart: Sshd, image: Artifact, inner: str
 ) -> None:
-    needs(f"{inner}:data_root={tmp_path}" if inner == "docker" else inner)
+    needs(inner)
     with Journal(tmp_path) as journal:
         there = Ssh().reach(local, apart.options(), journal, keeps=True)
         wanted = machine_spec("cut", image if inner != "native" else None)
@@ -218,7 +233,7 @@ def test_a_line_that_is_cut_in_mid_visit(tmp_path: Path, loopback: Sshd, end: st
     assert stray
     assert loopback.left() == []
     assert loopback.clients() == []
-    assert loopback.log.count("Accepted publickey") == 3
+    assert loopback.log.count("Accepted publickey") == 2
 
 
 def test_a_host_that_was_away_is_cleaned_when_it_is_back(

@@ -10,14 +10,18 @@ from dbtoll.store import schema, upgrade
 from tests.support.documents import program
 
 tables = program("make_tables")
-KEPT = sorted(path.name.removesuffix(".tar.xz") for path in (tables.RESULTS / tables.RUNS).iterdir())
 OF_SCHEMA_1 = ("minhas2008-", "muehlbauer2015-mariadb-", "muehlbauer2015-postgres-")
+KEPT = [
+    name
+    for path in sorted((tables.RESULTS / tables.RUNS).iterdir())
+    if (name := path.name.removesuffix(".tar.xz")).startswith(OF_SCHEMA_1)
+]
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_kept_runs_are_read_in_the_names_of_this_version(name: str) -> None:
     with tables.kept([name], tables.RESULTS) as (run,):
-        assert (run.schema_version == 1) == name.startswith(OF_SCHEMA_1)
+        assert run.schema_version == 1
     levels = {**FACTORS, **TRANSACTION_FACTORS}
     asked = run.plan.experiment.factors
     assert asked.keys() <= levels.keys()

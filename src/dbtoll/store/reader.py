@@ -116,6 +116,11 @@ class Run:
     lines: int
 
     @cached_property
+    def derived(self) -> dict[str, Any]:
+        """What was worked out of it and takes long, by name."""
+        return {}
+
+    @cached_property
     def counted(self) -> tuple[Attempt, ...]:
         """The last attempt of every round, where it is complete, by round: what may enter an interval."""
         last = {attempt.round: attempt for attempt in self.attempts}

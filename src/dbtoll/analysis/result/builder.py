@@ -29,6 +29,9 @@ from dbtoll.model.reply import THROUGHPUTS
 from dbtoll.store.reader import Run, read_run
 from dbtoll.store.schema import SCHEMA_VERSION
 
+RESULT = "result"
+"""Under which a run has what is said of it (`Run.derived`): pages of a sweep or a paper ask several times."""
+
 
 def analyze(folder: Path) -> Result:
     """All that may be said about the run in ``folder``. Raises RunFolderError for a damaged one."""
@@ -37,7 +40,9 @@ def analyze(folder: Path) -> Result:
 
 def analyze_run(run: Run, max_overhead: float | None = None) -> Result:
     """All that may be said about a run that was read. ``max_overhead``: the gate's limit, instead of the run's own."""
-    result = _ungated(run)
+    if RESULT not in run.derived:
+        run.derived[RESULT] = _ungated(run)
+    result: Result = run.derived[RESULT]
     limit = run.plan.experiment.max_overhead if max_overhead is None else max_overhead
     return result if limit is None else replace(result, gate=overhead_gate.judge(result, limit))
 

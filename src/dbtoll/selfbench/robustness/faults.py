@@ -123,8 +123,11 @@ def measure(options: Mapping[str, Any], say: Say) -> Certificate:
     """Each case on a fresh copy of the same data, one after the other."""
     cases: list[Case] = []
     told: Json = {}
-    here, missing = available.present([], say)
-    guest = available.quickest_guest(here)
+    guest: str | None = None
+    missing: Mapping[str, str] = {}
+    if IN_GUESTS & set(options["faults"]):
+        here, missing = available.present([], say)
+        guest = available.quickest_guest(here)
     stacks = [BASELINE, *([guest] if guest else [])]
     for engine in options["engines"] or available.engines_with(DurabilityEngine):
         seconds = int(options["seconds"])
