@@ -9,13 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dbtoll import spec
+from dbtoll.analysis.effects import stats
 from dbtoll.analysis.effects.stats import Interval
 from dbtoll.analysis.sweeps.builder import Swept, design_of, without_devices
 from dbtoll.analysis.sweeps.crossovers import crossings, segments
-from dbtoll.analysis.sweeps.price import _arm_at, cheapest_tenants, cost_of
+from dbtoll.analysis.sweeps.price import _arm_at, any_is_above, cheapest_tenants, cost_of
 from dbtoll.analysis.sweeps.schema import Bracket, LimitPoint, TenantPrice, json_schema
 from dbtoll.analysis.sweeps.search import next_value
 from dbtoll.model.devices import Devices
@@ -116,6 +118,30 @@ def test_what_cannot_be_told_is_closed_in_from_both_sides_and_ends() -> None:
     measured, brackets = searched({"a": (6, 11)}, range(1, 33))
     assert (brackets["a"].holds, brackets["a"].breaks) == (6, 11)
     assert len(measured) < 32
+
+
+@pytest.mark.parametrize("common", [0.0, 0.3])
+def test_tenants_that_keep_a_limit_just_so_are_seldom_said_to_break_it(common: float) -> None:
+    """Every one of them lies at it. ``common``: what a round does to all of them alike."""
+    chance, alpha, draws = np.random.default_rng(5), 0.05, 1000
+    wrong = 0
+    for _ in range(draws):
+        noise = chance.normal(0, 0.3, (6, 8)) + chance.normal(0, common, 8)
+        wrong += any_is_above(list(noise), 6, alpha, 5)
+    assert wrong <= alpha * draws
+
+
+def test_tenants_that_all_break_a_limit_are_said_to_and_so_is_one_among_many() -> None:
+    chance = np.random.default_rng(6)
+    noise = [chance.normal(0, 0.25, 8) for _ in range(12)]
+    alpha = 0.05 / 5
+    assert any_is_above([each + 0.8 for each in noise], 12, alpha, 5)
+    assert not any(stats.interval(each + 0.8, alpha / 12, 5).low > 0 for each in noise), "by none of them alone"  # type: ignore[union-attr]
+    quiet = [chance.normal(-1, 0.01, 8) for _ in range(12)]
+    assert not any_is_above(quiet, 12, alpha, 5)
+    quiet[7] = quiet[7] + 2
+    assert any_is_above(quiet, 12, alpha, 5), "though they are below on the mean"
+    assert any_is_above([noise[0] * 0.1 + 1], 1, alpha, 5)
 
 
 def test_what_had_no_answer_at_a_value_is_looked_for_below_it() -> None:

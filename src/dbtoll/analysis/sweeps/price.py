@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dbtoll.analysis.effects import stats
-from dbtoll.analysis.effects.stats import Interval
+from dbtoll.analysis.effects.stats import Floats
 from dbtoll.analysis.result.schema import Levels
 from dbtoll.analysis.sweeps.schema import Bracket, CheapestTenant, Contrast, LimitPoint, Price, TenantPrice
 from dbtoll.analysis.visits.metrics import levels_key
@@ -37,8 +37,7 @@ def brackets(swept: Swept) -> Iterator[Bracket]:
 
 def _point(swept: Swept, value: Value, levels: Levels, design: str, values: int) -> LimitPoint:
     """By the intervals of all units, adjusted for the number of ``values``. That all keep the limit is what each of them has to
-    show, so it needs no other level for many (Berger 1982); that any breaks it does. What failed or answered wrongly keeps no limit
-    for sure."""
+    show, so it needs no other level for many (Berger 1982). What failed or answered wrongly keeps no limit for sure."""
     limit, precision = swept.sweep.limit, swept.precision
     assert limit is not None
     units = [each - math.log(limit.ns) for each in swept.logs_of_units(value, levels, limit, design)]
@@ -46,22 +45,34 @@ def _point(swept: Swept, value: Value, levels: Levels, design: str, values: int)
     if not known or stats.too_few(len(known[0]), precision):
         return LimitPoint(value, None)
     alpha = (1 - precision.confidence) / values
-
-    def intervals(level: float) -> list[Interval]:
-        found = (stats.interval(each, level, precision.rounds_min) for each in known)
-        return [each for each in found if each is not None]
-
     keeps = None
     bars = swept.measured(value).own_bars(swept.designs_at[value][design].name)
-    if any(each.low > 0 for each in intervals(alpha / len(units))):
+    if any_is_above(known, len(units), alpha, precision.rounds_min):
         keeps = False
     elif len(known) == len(units) and not bars.all_of_them and not bars.good_news:
-        keeps = True if all(each.high < 0 for each in intervals(alpha)) else None
+        found = [stats.interval(each, alpha, precision.rounds_min) for each in known]
+        keeps = True if all(each is not None and each.high < 0 for each in found) else None
     if len(known) < len(units):
         return LimitPoint(value, keeps)
     means = [float(each.mean()) for each in units]
     slowest = int(np.argmax(means))
     return LimitPoint(value, keeps, slowest + 1, limit.ns * math.exp(means[slowest]))
+
+
+def any_is_above(known: Sequence[Floats], units: int, alpha: float, rounds_min: int) -> bool:
+    """Whether some unit lies above 0. ``known``: [round] of each of the ``units`` that has a value in every round.
+
+    By its own interval, or by that of their mean: where each of them is below, that is too. What is done to all alike shows in the
+    mean, at a level that their number does not change; what is done to one shows in its own interval.
+    """
+
+    def is_above(values: Floats, level: float) -> bool:
+        found = stats.interval(values, level, rounds_min)
+        return found is not None and found.low > 0
+
+    if units == 1:
+        return is_above(known[0], alpha)
+    return is_above(np.mean(known, axis=0), alpha / 2) or any(is_above(each, alpha / (2 * units)) for each in known)
 
 
 def _bracket(levels: Levels, design: str, points: Sequence[LimitPoint], unfit: Sequence[Value]) -> Bracket:
