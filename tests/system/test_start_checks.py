@@ -324,6 +324,8 @@ stack = "native"
 """
 ROUNDS, TROUBLED = 3, 2
 """The last round, in which one arm does not sleep and somebody else uses the arms' processor."""
+AT_FIRST = frozenset({"wrong", "volatile", "widened", "held"})
+"""Arms of the first round alone: what is found of them is the same in each. That all are named is asked of another."""
 
 
 class Meddler(Engine):
@@ -400,6 +402,7 @@ def measure(asked: Experiment, prepared: Prepared, folder: Path) -> None:
         for index in range(ROUNDS):
             troubled = index == TROUBLED
             left_out = frozenset() if troubled else frozenset({"restless"})
+            left_out |= AT_FIRST if index > 0 else frozenset()
             writer.append(RoundBegin(round=index, attempt=0, elapsed_s=0.0))
             run = RoundRun(
                 prepared.context, inputs, plan.round(index), writer.append, Quiet(lambda _: None), Budget(float("inf")),
@@ -459,7 +462,7 @@ def test_other_settings_void_the_start(meddled: Result) -> None:
 
 def test_fsync_off_is_seen_as_a_setting_and_at_the_device(meddled: Result) -> None:
     check = check_of(meddled, "volatile", "commit_reaches_device")
-    assert check.passed is False and check.rounds_failed == (0, 1, 2)
+    assert check.passed is False and check.rounds_failed == (0,)
     assert not check.voids  # TPC-H reads only
     assert "postgres: of 5 that were acknowledged none reached a block device" in check.finding
     assert "fsync off (built-in)" in check_of(meddled, "volatile", "same_server").finding
@@ -469,7 +472,7 @@ def test_fsync_off_is_seen_as_a_setting_and_at_the_device(meddled: Result) -> No
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a second processor to give away")
 def test_more_processors_void_the_start(meddled: Result) -> None:
     check = check_of(meddled, "widened", "same_resources")
-    assert check.passed is False and check.void_rounds == (0, 1, 2)
+    assert check.passed is False and check.void_rounds == (0,)
     assert f"processors {len(os.sched_getaffinity(0))} (1)" in check.finding
 
 
